@@ -368,7 +368,7 @@ impl SyncLoop {
         let Some(ended) = self.workers.note_boot_id(boot_id) else {
             return;
         };
-        self.admission.doubt(&ended, self.now.elapsed);
+        self.admission.pool_restarted(&ended, self.now.elapsed);
         tracing::info!(
             boot_id,
             "the worker pool has restarted; sending every pod again"
@@ -401,13 +401,12 @@ impl SyncLoop {
             if !self.admission.permits(uid) {
                 continue;
             }
+            let begins_anew = self.admission.is_to_begin_anew(uid);
             if self.runtime.postpone(uid) {
                 self.decide(uid, Outcome::Postponed(cause.clone()));
             } else if self.workers.is_refused(uid) {
                 self.dispatch(uid, Work::Create, Cause::RetryAfterRefusal);
-            } else if *cause == Cause::Resync && self.workers.has_finished(uid) {
-                // Nothing can happen to it any more; a pool that restarts is told of
-                // it anyway.
+            } else if self.workers.needs_no_sync(uid, cause, begins_anew) {
                 self.work_queue.plan(uid, self.now.elapsed);
             } else {
                 self.dispatch(uid, Work::Sync, cause.clone());
@@ -484,15 +483,14 @@ impl SyncLoop {
         let pods = &self.pods;
         self.workers
             .answered(response, |uid| pods.get(uid).is_some());
-        self.admission
-            .begin_anew(&self.workers.take_begun_anew(question));
+        self.admission.begin_anew(pods, &mut self.workers, question);
         self.admission.settle_remembered(&self.workers);
         self.admit_pending();
         let (wanted, workers) = ((&self.sources, &self.pods), &mut self.workers);
         let asked = cleanups::after_answer(wanted, &self.admission, workers, question, &self.now);
         for cleanup in asked {
             match cleanup {
-                Cleanup::Create(uid, cause) => self.dispatch(&uid, Work::Create, cause),
+                Cleanup::Create(uid) => self.dispatch(&uid, Work::Create, Cause::WorkerMissing),
                 Cleanup::KillDeparted(uid) => self.kill_departed(&uid, &Cause::KillForgotten),
                 Cleanup::KillUndesired(identity, kill, cause) => {
                     let uid = Uid::from(identity.uid());

@@ -46,8 +46,7 @@ use super::pod_facts::PodFacts;
 use super::workers::Workers;
 
 /// How long a pod that was admitted before a restart of sync-loop, or of the pool, is given
-/// to show
-/// whether it still uses its resources: its worker needs a sync and a round of
+/// to show whether it still uses its resources: its worker needs a sync and a round of
 /// housekeeping.
 const REMEMBERED_SETTLES_AFTER: Duration = Duration::from_secs(30);
 
@@ -60,8 +59,8 @@ pub(crate) enum Awaited {
     Runtime,
     /// The capacity of the node.
     Capacity,
-    /// Pods admitted before a restart that may or may not still need their
-    /// resources.
+    /// Pods that may or may not need their resources: those admitted before a restart, and
+    /// those that are to begin anew.
     OtherPods,
 }
 
@@ -144,6 +143,10 @@ pub(crate) struct Admission {
     features: NodeFeatures,
     /// A desired pod without a state waits for the pool.
     states: BTreeMap<Uid, AdmissionState>,
+    /// Pods that end, or have ended, to begin anew under their UID, until they are judged for
+    /// that. Each with whether it keeps its share of the node until then: one that had ended
+    /// before it was changed has none.
+    to_begin_anew: BTreeMap<Uid, bool>,
     records: AdmissionRecords,
     records_changed: bool,
 }
@@ -166,6 +169,7 @@ impl Admission {
             allocatable: None,
             features: NodeFeatures::default(),
             states: BTreeMap::new(),
+            to_begin_anew: BTreeMap::new(),
             records,
             records_changed: false,
         }
@@ -208,11 +212,18 @@ impl Admission {
         self.state(uid).permits_running()
     }
 
-    /// Whether every desired pod was admitted or rejected.
+    /// Whether every desired pod was admitted or rejected, and none is to be judged again.
     #[must_use]
     pub(crate) fn has_decided_all(&self, pods: &DesiredPods) -> bool {
         let mut states = pods.iter().map(|(uid, _)| self.state(uid));
-        states.all(|state| !matches!(state, AdmissionState::Pending(_)))
+        self.to_begin_anew.is_empty()
+            && states.all(|state| !matches!(state, AdmissionState::Pending(_)))
+    }
+
+    /// Whether a pod is to begin anew, as far as is known.
+    #[must_use]
+    pub(crate) fn is_to_begin_anew(&self, uid: &str) -> bool {
+        self.to_begin_anew.contains_key(uid)
     }
 
     /// The desired pods whose workers may work for them.
@@ -332,6 +343,10 @@ impl Admission {
                 resized.push((uid, &pod.facts, resizes::rank(&pod.facts, allocation)));
             } else if is_resized || allocation.pending.is_some() || !allocation.is_of(&pod.facts) {
                 // It has ended, is to have again what it has, or is started anew.
+                if allocation.is_of_former(&pod.facts) {
+                    let anew = self.to_begin_anew.entry(Arc::clone(uid));
+                    anew.or_insert(!has_ended);
+                }
                 self.allocate(uid, Allocation::of(&pod.facts));
             }
         }
@@ -381,10 +396,14 @@ impl Admission {
         }
     }
 
-    /// Of these admitted pods it is not known any more that they use nothing: they had
-    /// ended, and a pool that was started since has not looked at them yet.
-    pub(crate) fn doubt(&mut self, uids: &[Uid], since: Duration) {
-        for uid in uids {
+    /// The pool was started anew, and these pods had ended. Those that were to begin anew do
+    /// so now, and are judged. Of the others it is not known any more that they use nothing:
+    /// the pool has not looked at them yet.
+    pub(crate) fn pool_restarted(&mut self, ended: &[Uid], since: Duration) {
+        for uid in ended {
+            if self.is_to_begin_anew(uid) && self.permits(uid) {
+                self.forget(uid);
+            }
             let state = self.states.get_mut(uid);
             if let Some(state) = state.filter(|state| state.permits_running()) {
                 *state = AdmissionState::Remembered { since };
@@ -403,18 +422,28 @@ impl Admission {
         }
     }
 
-    /// Has pods judged again that were admitted, have ended, and are to begin anew: they
-    /// have given everything back, and may ask for something else.
-    pub(crate) fn begin_anew(&mut self, uids: &[Uid]) {
-        for uid in uids {
-            if self.permits(uid) {
-                self.forget(uid);
+    /// Takes in which pods are to begin anew, as the answer to `question` shows. Those that
+    /// begin now have given everything back and may ask for something else, so they are
+    /// judged again.
+    pub(crate) fn begin_anew(&mut self, pods: &DesiredPods, workers: &mut Workers, question: u64) {
+        for (uid, _) in pods.iter() {
+            let worker = workers.worker(uid);
+            if worker.is_some_and(|worker| worker.restart_requested) {
+                let anew = self.to_begin_anew.entry(Arc::clone(uid));
+                anew.or_insert(!workers.is_terminated(uid));
+            } else if workers.is_current(uid, question) {
+                self.to_begin_anew.remove(uid);
             }
+        }
+        for uid in workers.take_forgotten(pods, |uid| self.permits(uid), question) {
+            self.forget(&uid);
         }
     }
 
-    /// Forgets a pod that is desired no longer; returns its last state.
+    /// Forgets a pod that is desired no longer, or is to be judged again; returns its last
+    /// state.
     pub(crate) fn forget(&mut self, uid: &str) -> Option<AdmissionState> {
+        self.to_begin_anew.remove(uid);
         self.records_changed |= self.records.remove(uid);
         self.states.remove(uid)
     }
@@ -514,7 +543,9 @@ impl Admission {
         workers: &Workers,
     ) -> Vec<(&'a Uid, Cow<'a, PodFacts>)> {
         let others = pods.iter().filter(|(other, known)| {
-            let ended = known.facts.phase.is_terminal() || workers.is_terminated(other);
+            let keeps_share = self.to_begin_anew.get(*other) == Some(&true);
+            let ended =
+                known.facts.phase.is_terminal() || (workers.is_terminated(other) && !keeps_share);
             ***other != *uid && !ended && self.permits(other)
         });
         others
@@ -530,11 +561,11 @@ impl Admission {
             .collect()
     }
 
-    /// Whether it is not known yet if a pod uses its resources: a rejection is
-    /// for good, so it must not rest on a pod that may have ended long ago, nor on one that
-    /// is to be judged itself before it begins anew.
+    /// Whether it is not known yet if a pod uses its resources, or will: a rejection is for
+    /// good, so it must not rest on a pod that may have ended long ago, nor on one that is to
+    /// be judged itself before it begins anew.
     fn is_uncertain(&self, uid: &str, workers: &Workers, now: Duration) -> bool {
-        if workers.is_to_begin_anew(uid) {
+        if self.is_to_begin_anew(uid) {
             return true;
         }
         let AdmissionState::Remembered { since } = self.state(uid) else {

@@ -47,8 +47,6 @@ pub(crate) enum Cause {
     PoolRestarted,
     /// The worker pool has no worker for it.
     WorkerMissing,
-    /// Its last instance under the same uid has finished.
-    FinishedForRestart,
     /// The runtime answers again.
     RuntimeBack,
     /// The worker pool refused it earlier.
@@ -91,7 +89,6 @@ impl fmt::Display for Cause {
             Cause::FoundRunning => formatter.write_str("found running"),
             Cause::PoolRestarted => formatter.write_str("the worker pool restarted"),
             Cause::WorkerMissing => formatter.write_str("it has no worker"),
-            Cause::FinishedForRestart => formatter.write_str("its former instance has finished"),
             Cause::RuntimeBack => formatter.write_str("the container runtime is back"),
             Cause::RetryAfterRefusal => formatter.write_str("trying again after a refusal"),
             Cause::OtherVersion => formatter.write_str("its source has another version"),

@@ -24,7 +24,7 @@ pub(super) struct Cleanups {
 #[derive(Debug)]
 pub(super) enum Cleanup {
     /// The pool lacks a pod that may run.
-    Create(Uid, Cause),
+    Create(Uid),
     /// A departed pod runs on.
     KillDeparted(Uid),
     /// No source wants what the runtime has of a pod.
@@ -73,9 +73,7 @@ pub(super) fn after_answer(
 ) -> Vec<Cleanup> {
     let may_run = |uid: &str| admission.permits(uid);
     let missing = workers.missing(pods, may_run, question).into_iter();
-    let mut cleanups: Vec<_> = missing
-        .map(|(uid, cause)| Cleanup::Create(uid, cause))
-        .collect();
+    let mut cleanups: Vec<_> = missing.map(Cleanup::Create).collect();
     let unstopped = workers.unstopped(question).into_iter();
     cleanups.extend(unstopped.map(Cleanup::KillDeparted));
     let permit_removal = |source: &str| sources.permit_removal_of(source);

@@ -48,7 +48,8 @@ impl fmt::Display for Outcome {
                 formatter.write_str("waits until the capacity of the node is known")
             }
             Outcome::Waits(Awaited::OtherPods) => formatter.write_str(
-                "waits until it is known whether pods of an earlier run still need their resources",
+                "waits until it is known whether pods of an earlier run, or that begin anew, \
+                 need their resources",
             ),
             Outcome::Rejected(rejection) => {
                 write!(

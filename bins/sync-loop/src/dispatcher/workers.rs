@@ -84,9 +84,6 @@ pub(crate) struct Workers {
     list_is_current: bool,
     sent: BTreeMap<Uid, Sent>,
     departed: BTreeMap<Uid, DepartedPod>,
-    /// Desired pods that had a worker, which an answer does not tell of any more: the pool
-    /// forgets such a worker only when the pod has ended and is to begin anew.
-    ended_to_begin: BTreeSet<Uid>,
     /// Pods that only the runtime or a worker has, with the time when they were
     /// first found so.
     orphans: BTreeMap<Uid, UnixNanos>,
@@ -106,10 +103,23 @@ impl Workers {
         }
         self.boot_id.replace(boot_id.to_owned())?;
         self.sent.clear();
-        self.ended_to_begin.clear();
         let known = std::mem::take(&mut self.known).into_iter();
         let ended = known.filter(|(_, worker)| is_stopped(worker.phase));
-        Some(ended.map(|(uid, _)| uid).collect())
+        let ended: Vec<Uid> = ended.map(|(uid, _)| uid).collect();
+        self.run_no_more(&ended);
+        Some(ended)
+    }
+
+    /// What the runtime was last seen to run of these pods has ended since.
+    fn run_no_more(&mut self, uids: &[Uid]) {
+        let Some(listed) = &mut self.listed else {
+            return;
+        };
+        for uid in uids {
+            if let Some(pod) = listed.get_mut(uid) {
+                pod.runs = false;
+            }
+        }
     }
 
     /// A number for the next question about known pods.
@@ -192,12 +202,7 @@ impl Workers {
         self.answered = true;
         self.in_doubt = false;
         let workers = response.workers.into_iter().take(MAX_LISTED);
-        let known = workers.filter_map(worker_view).collect();
-        let before = std::mem::replace(&mut self.known, known).into_keys();
-        self.ended_to_begin.extend(before);
-        let known = &self.known;
-        self.ended_to_begin
-            .retain(|uid| !known.contains_key(uid) && is_desired(uid));
+        self.known = workers.filter_map(worker_view).collect();
         self.list_is_current = response.runtime_error.is_empty();
         if self.list_is_current {
             let pods = response.runtime_pods.into_iter().take(MAX_LISTED);
@@ -216,28 +221,27 @@ impl Workers {
         });
     }
 
-    /// Desired pods that have ended and are to begin anew, each once, as the answer to
-    /// `question` shows.
-    pub(crate) fn take_begun_anew(&mut self, question: u64) -> Vec<Uid> {
-        let all = std::mem::take(&mut self.ended_to_begin);
-        let (current, others) = all
-            .into_iter()
-            .partition::<BTreeSet<_>, _>(|uid| self.is_current(uid, question));
-        self.ended_to_begin = others;
-        // The runtime was listed before the workers were: what it ran then has ended.
-        for uid in &current {
-            let listed = self.listed.as_mut();
-            if let Some(pod) = listed.and_then(|listed| listed.get_mut(uid)) {
-                pod.runs = false;
-            }
-        }
-        current.into_iter().collect()
-    }
-
-    /// Whether a pod ends to begin anew, as far as its worker says.
-    #[must_use]
-    pub(crate) fn is_to_begin_anew(&self, uid: &str) -> bool {
-        self.worker(uid).is_some_and(|it| it.restart_requested)
+    /// Pods that may run and had a worker, of which the answer to `question` does not tell
+    /// any more. The pool forgets a worker of a desired pod only where the pod has ended and
+    /// is to begin anew, or where it knew the pod from the runtime alone and has stopped it.
+    pub(crate) fn take_forgotten(
+        &mut self,
+        pods: &DesiredPods,
+        may_run: impl Fn(&str) -> bool,
+        question: u64,
+    ) -> Vec<Uid> {
+        let uids = pods.iter().map(|(uid, _)| uid);
+        let forgotten = uids.filter(|uid| {
+            let had_worker = matches!(self.sent.get(*uid), Some(Sent::Acknowledged { .. }));
+            had_worker
+                && may_run(uid)
+                && self.worker(uid).is_none()
+                && self.is_current(uid, question)
+        });
+        let forgotten: Vec<Uid> = forgotten.cloned().collect();
+        // The runtime was listed before the workers were.
+        self.run_no_more(&forgotten);
+        forgotten
     }
 
     /// Something was heard that only the pool can explain: a pod that nobody knows
@@ -288,7 +292,7 @@ impl Workers {
     /// Whether what the answer to `question` says of a pod is newer than the
     /// last update that was sent for it.
     #[must_use]
-    fn is_current(&self, uid: &str, question: u64) -> bool {
+    pub(crate) fn is_current(&self, uid: &str, question: u64) -> bool {
         match self.sent.get(uid) {
             None => true,
             Some(Sent::Acknowledged { question: then }) => question > *then,
@@ -333,12 +337,15 @@ impl Workers {
         Some(known.into_iter().map(ToString::to_string).collect())
     }
 
-    /// Whether nothing can happen to a pod any more: its worker has finished, and is
-    /// not to begin again.
+    /// Whether a sync of a pod is of no use. Nothing can happen to one that has finished; a pool
+    /// that restarts is told of it anyway. And where one ends to begin anew, a sync that comes
+    /// after the pool has forgotten its worker would make another, for a pod that is not judged
+    /// yet.
     #[must_use]
-    pub(crate) fn has_finished(&self, uid: &str) -> bool {
+    pub(crate) fn needs_no_sync(&self, uid: &str, cause: &Cause, begins_anew: bool) -> bool {
         self.worker(uid).is_some_and(|worker| {
-            worker.phase == WorkerPhase::Finished && !worker.restart_requested
+            let has_finished = worker.phase == WorkerPhase::Finished;
+            (begins_anew && is_stopping(worker.phase)) || (has_finished && *cause == Cause::Resync)
         })
     }
 
@@ -409,32 +416,22 @@ impl Workers {
     }
 
     /// Desired pods whose worker is to be created (again), as the answer to
-    /// `question` shows: it has none, one that has finished the instance before, or
-    /// one that knows its pod only from the runtime.
+    /// `question` shows: it has none, or one that knows its pod only from the runtime.
     #[must_use]
     pub(crate) fn missing(
         &self,
         pods: &DesiredPods,
         may_run: impl Fn(&str) -> bool,
         question: u64,
-    ) -> Vec<(Uid, Cause)> {
-        let mut missing = Vec::new();
-        for (uid, _) in pods.iter() {
-            if !may_run(uid) || !self.is_current(uid, question) {
-                continue;
-            }
-            let cause = match self.worker(uid) {
-                None => Cause::WorkerMissing,
-                Some(worker) if worker.restart_requested => match worker.phase {
-                    WorkerPhase::Finished => Cause::FinishedForRestart,
-                    _ => continue,
-                },
-                Some(worker) if worker.runtime_only => Cause::WorkerMissing,
-                Some(_) => continue,
-            };
-            missing.push((Arc::clone(uid), cause));
-        }
-        missing
+    ) -> Vec<Uid> {
+        let lacks = |worker: Option<&WorkerView>| {
+            worker.is_none_or(|it| it.runtime_only && !it.restart_requested)
+        };
+        let uids = pods.iter().map(|(uid, _)| uid);
+        let missing = uids.filter(|uid| {
+            may_run(uid) && self.is_current(uid, question) && lacks(self.worker(uid))
+        });
+        missing.cloned().collect()
     }
 
     /// Departed pods whose worker does not know that it is to stop, as the answer to

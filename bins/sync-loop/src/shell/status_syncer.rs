@@ -24,8 +24,9 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Wait after a refusal that may pass before trying again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// So long nothing is told before a report of nothing is: a new run of status-syncer may have
-/// lost what the run before had taken and not saved, and only its answer tells of it.
+/// How long nothing is reported before an empty report is: a restarted status-syncer may have
+/// lost what the run before it had accepted and not saved, and only its answer tells that it
+/// has restarted.
 const ASKED_AFTER: Duration = Duration::from_secs(2);
 
 /// The way to status-syncer. Cloning shares it; with the last clone its task ends.

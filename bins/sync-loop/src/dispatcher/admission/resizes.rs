@@ -93,6 +93,11 @@ impl Allocation {
         in_force.is_some_and(|it| may_go_on(&it.started_with, &pod.size.started_with))
     }
 
+    /// Whether the pod ends, to be started anew for what it says now.
+    pub(super) fn is_of_former(&self, pod: &PodFacts) -> bool {
+        self.in_force.is_some() && !self.is_of(pod)
+    }
+
     /// What a pod has that is to have something else.
     pub(super) fn resized<'a>(&'a self, pod: &PodFacts) -> Option<&'a InForce> {
         let in_force = self.in_force.as_ref().filter(|_| self.is_of(pod))?;

@@ -242,6 +242,34 @@ fn a_finished_pod_is_not_resynced() {
 }
 
 #[test]
+fn a_pod_that_ends_to_begin_anew_is_not_synced() {
+    for (phase, expected) in [
+        (WorkerPhase::Syncing, vec!["SYNC a"]),
+        (WorkerPhase::Terminating, vec![]),
+        (WorkerPhase::Terminated, vec![]),
+        (WorkerPhase::Finished, vec![]),
+    ] {
+        let mut harness = Harness::running();
+        harness.add_running(&plain("a"));
+        let mut changed = plain("a");
+        changed["spec"]["hostname"] = json!("other");
+        let update = harness.deliver(&changed);
+        assert_eq!(sent(&update), ["UPDATE a"]);
+        harness.acknowledge(&update, phase);
+        let actions = harness.lifecycle("a", Kind::ContainerDied);
+        assert_eq!(sent(&actions), expected, "{phase:?}");
+        harness.wait(Duration::from_secs(91));
+        let actions = harness.handle(Event::SyncTick);
+        assert_eq!(sent(&actions), expected, "{phase:?}");
+        // One that stays ended is.
+        harness.acknowledge(&update, phase);
+        harness.housekeeping(&[worker("a", phase)], &[]);
+        let actions = harness.lifecycle("a", Kind::ContainerDied);
+        assert_eq!(sent(&actions), ["SYNC a"], "{phase:?}");
+    }
+}
+
+#[test]
 fn pods_that_may_not_run_are_not_synced() {
     let mut harness = Harness::running();
     harness.deliver(&needs_cpu("a", 9000));
