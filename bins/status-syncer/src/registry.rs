@@ -19,7 +19,8 @@
 //! ```
 //!
 //! - A pod that the pool does not have (any more, or yet: it may have just been
-//!   restarted) keeps its status as long as sync-loop knows it.
+//!   restarted) keeps its status as long as sync-loop knows it. One that it had, and has let
+//!   go in the same run, has ended.
 //! - A pod that sync-loop does not know is gone once the pool has let go too.
 //! - A list of what sync-loop knows says nothing of a pod that came since it was made.
 //!
@@ -27,6 +28,7 @@
 //! short, such a pod keeps its status and loses its spec.
 
 mod begun_anew;
+mod pool_view;
 mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +41,7 @@ use pod::wire::WireError;
 use pod::{PodDocument, PodSource, node_shutdown};
 
 use begun_anew::{Known, is_to_run};
+use pool_view::PoolView;
 pub(crate) use refusal::Refusal;
 pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
@@ -109,17 +112,6 @@ enum Hold {
     Orphaned,
 }
 
-/// What the pool has, as told by its stream.
-#[derive(Debug, Default)]
-struct PoolView {
-    boot_id: String,
-    /// Whether a whole snapshot was seen since our start.
-    complete: bool,
-    present: BTreeSet<String>,
-    /// Pods of the snapshot that is being received.
-    snapshot: Option<BTreeSet<String>>,
-}
-
 impl Registry {
     /// Takes back what was saved before a restart.
     pub(crate) fn restore(&mut self, pods: Vec<PublishedPod>, since_boot: Duration) {
@@ -146,31 +138,6 @@ impl Registry {
             self.pods
                 .insert(entry.desired.identity().uid().to_owned(), entry);
         }
-    }
-
-    /// A stream of the pool begins with its snapshot.
-    pub(crate) fn begin_snapshot(&mut self, boot_id: &str) {
-        let boot_id = &boot_id[..boot_id.floor_char_boundary(ipc::limits::MAX_BOOT_ID_BYTES)];
-        boot_id.clone_into(&mut self.pool.boot_id);
-        self.pool.snapshot = Some(BTreeSet::new());
-    }
-
-    /// The snapshot is complete: pods that it lacks are not in the pool.
-    pub(crate) fn end_snapshot(&mut self) {
-        if let Some(present) = self.pool.snapshot.take() {
-            self.pool.present = present;
-            self.pool.complete = true;
-            self.drop_orphans();
-        }
-    }
-
-    /// The pool has no worker for this pod any more.
-    pub(crate) fn let_go(&mut self, uid: &str) {
-        self.pool.present.remove(uid);
-        if let Some(snapshot) = &mut self.pool.snapshot {
-            snapshot.remove(uid);
-        }
-        self.drop_orphans();
     }
 
     /// The pool sees this of a pod.
@@ -309,7 +276,8 @@ impl Registry {
     /// Sync-loop rejects a pod.
     ///
     /// # Errors
-    /// When the pod is malformed or the pool runs it already, or there are too many.
+    /// When the pod is malformed, the pool runs it already or still ends it, or there are
+    /// too many.
     pub(crate) fn reject(&mut self, request: RejectPodRequest, now: Now) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
         let pod = desired.decode()?;
@@ -317,11 +285,14 @@ impl Registry {
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
         }
-        // One that the pool has begun was admitted since: the rejection comes late.
         let is_in_pool = self.pool.present.contains(&uid);
         let known = self.pods.get(&uid);
-        if known.is_some_and(|entry| entry.runs() || (is_in_pool && entry.is_to_run())) {
-            return Err(Refusal::AlreadyRuns { uid });
+        match known.map(|entry| (entry.is_to_run(), entry.runs())) {
+            // One that the pool has begun was admitted since: the rejection comes late.
+            Some((true, runs)) if runs || is_in_pool => return Err(Refusal::AlreadyRuns { uid }),
+            // It comes early: the pool has told sync-loop of the end, and we are behind.
+            Some((false, true)) if is_in_pool => return Err(Refusal::StillEnds { uid }),
+            _ => {}
         }
         let has_room = self.bytes_with(&uid, desired.json().len()) <= MAX_KEPT_BYTES;
         let entry = self
@@ -329,10 +300,9 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
-        // One that has ended, and would begin anew as this version, keeps nothing of what was
-        // told before.
-        let keeps = entry.published.is_some() && !entry.known().would_begin_anew_as(&pod);
-        let before = keeps.then_some(&entry.status);
+        // Of one that was to begin anew, nothing that was told before stays.
+        let before = entry.known().stays_ended_as(&pod);
+        let before = before.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
         entry.bytes = desired.json().len();
@@ -416,27 +386,6 @@ impl Registry {
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.pods.len()
-    }
-
-    fn drop_orphans(&mut self) {
-        if !self.pool.complete || self.pool.snapshot.is_some() {
-            return;
-        }
-        let gone: Vec<String> = self
-            .pods
-            .iter()
-            .filter(|(uid, entry)| {
-                entry.hold == Hold::Orphaned && !self.pool.present.contains(*uid)
-            })
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in gone {
-            self.pods.remove(&uid);
-            self.verdicts.remove_pod(&uid);
-            self.changed.remove(&uid);
-            self.removed.insert(uid);
-            self.unsaved = true;
-        }
     }
 
     fn note(&mut self, uid: String, renewal: Renewal) {
@@ -545,15 +494,17 @@ impl Entry {
         self.observation.as_ref().is_some_and(is_to_run)
     }
 
+    /// Whether the pool has stopped the pod, as last observed: no container of it runs.
+    fn is_stopped(&self) -> bool {
+        let phase = self.observation.as_ref().map(PodObservation::phase);
+        matches!(phase, Some(WorkerPhase::Terminated | WorkerPhase::Finished))
+    }
+
     /// Whether a container of the pod runs, as last observed.
     fn runs(&self) -> bool {
-        let Some(observation) = &self.observation else {
-            return false;
-        };
-        observation
-            .containers
-            .iter()
-            .any(|container| container.state() == RuntimeState::Running)
+        let observed = self.observation.iter();
+        let mut containers = observed.flat_map(|observation| &observation.containers);
+        !self.is_stopped() && containers.any(|it| it.state() == RuntimeState::Running)
     }
 }
 

@@ -80,6 +80,7 @@ impl From<Refusal> for Status {
             Refusal::TooManyPods | Refusal::TooLarge | Refusal::TooMuchObserved => {
                 Status::resource_exhausted(message)
             }
+            Refusal::StillEnds { .. } => Status::aborted(message),
             Refusal::AlreadyRuns { .. } => Status::failed_precondition(message),
         }
     }

@@ -283,8 +283,8 @@ impl Syncer {
         };
         match response.message {
             Some(Message::SnapshotBegin(_)) => self.registry.begin_snapshot(&response.boot_id),
-            Some(Message::SnapshotEnd(_)) => self.registry.end_snapshot(),
-            Some(Message::RemovedPodUid(uid)) => self.registry.let_go(&uid),
+            Some(Message::SnapshotEnd(_)) => self.registry.end_snapshot(now.wall),
+            Some(Message::RemovedPodUid(uid)) => self.registry.let_go(&uid, now.wall),
             Some(Message::Observation(observation)) => {
                 if let Err(refusal) = self.registry.observe(observation, now) {
                     let error = telemetry::chain(&refusal);

@@ -48,9 +48,9 @@ impl Known<'_> {
                 && (self.has_ended_for_good() || self.is_another(pod)))
     }
 
-    /// Whether a pod that has ended would begin anew as this version.
-    pub(super) fn would_begin_anew_as(&self, newer: &Pod) -> bool {
-        self.has_ended_for_good() && self.is_another(newer)
+    /// Whether a pod has ended, and would not begin anew as this version.
+    pub(super) fn stays_ended_as(&self, newer: &Pod) -> bool {
+        self.has_ended_for_good() && !self.is_another(newer)
     }
 
     fn has_ended_for_good(&self) -> bool {

@@ -78,7 +78,7 @@ impl Story {
         let bytes = json.to_string().into_bytes();
         let mut registry = Registry::default();
         registry.begin_snapshot("pool-0");
-        registry.end_snapshot();
+        registry.end_snapshot(UnixNanos(0));
         Story {
             registry,
             containers: Vec::new(),
@@ -141,7 +141,7 @@ impl Story {
                 self.pool_life += 1;
                 self.registry
                     .begin_snapshot(&format!("pool-{}", self.pool_life));
-                self.registry.end_snapshot();
+                self.registry.end_snapshot(UnixNanos(self.now));
                 return;
             }
             Step::RestartThis => {
@@ -162,7 +162,7 @@ impl Story {
         self.registry.restore(saved, Duration::ZERO);
         self.registry
             .begin_snapshot(&format!("pool-{}", self.pool_life));
-        self.registry.end_snapshot();
+        self.registry.end_snapshot(UnixNanos(self.now));
     }
 
     fn newest_runs(&self) -> bool {

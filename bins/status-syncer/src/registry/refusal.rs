@@ -31,6 +31,12 @@ pub(crate) enum Refusal {
     /// A list of pods that is still to be made, or does not say when it was made.
     #[error("a list of pods was made at some time since the machine was booted, until now")]
     ListOfNoTime,
+    /// A pod that has been told to end, and has not as far as we know, cannot be rejected yet.
+    #[error("pod {uid} still ends here; once it has ended it can be rejected")]
+    StillEnds {
+        /// The pod.
+        uid: String,
+    },
     /// A pod that runs cannot be rejected.
     #[error("pod {uid} already runs here; only a pod that has not started can be rejected")]
     AlreadyRuns {

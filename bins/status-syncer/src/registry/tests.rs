@@ -93,12 +93,16 @@ impl Test {
         for observation in observations {
             self.observe(observation);
         }
-        self.registry.end_snapshot();
+        self.registry.end_snapshot(at(self.now).wall);
     }
 
     fn observe(&mut self, observation: PodObservation) {
         self.now += 1_000_000_000;
         self.registry.observe(observation, at(self.now)).unwrap();
+    }
+
+    fn let_go(&mut self, uid: &str) {
+        self.registry.let_go(uid, at(self.now).wall);
     }
 
     /// A list comes that was made after all that was told.
@@ -332,10 +336,10 @@ fn an_orphan_waits_until_the_pool_lets_go() {
     test.observe(observation("v", WorkerPhase::Terminating));
     test.retain(&[]);
     assert_eq!(test.uids(), ["u", "v"]);
-    test.registry.let_go("u");
+    test.let_go("u");
     assert_eq!(test.uids(), ["v"]);
     test.retain(&["v"]);
-    test.registry.let_go("v");
+    test.let_go("v");
     assert_eq!(test.uids(), ["v"], "it is known again");
 }
 
@@ -349,7 +353,7 @@ fn nothing_is_dropped_before_the_pool_was_heard() {
     test.registry.begin_snapshot(BOOT);
     test.retain(&[]);
     assert_eq!(test.uids(), ["u"], "the snapshot may still name it");
-    test.registry.end_snapshot();
+    test.registry.end_snapshot(at(test.now).wall);
     assert!(test.uids().is_empty());
 }
 
@@ -465,6 +469,83 @@ fn a_running_pod_cannot_be_rejected() {
     assert_eq!(test.phase("u"), "Running");
 }
 
+/// The pool tells only the newest of what was not read in time, so of a pod that it has let
+/// go the end may never have been told.
+#[test]
+fn a_pod_whose_end_nobody_heard_can_be_rejected() {
+    // What is heard instead, and whether the pod has ended then.
+    type Heard = fn(&mut Test);
+    let cases: [(&str, Heard, bool); 4] = [
+        ("it was let go", |test| test.let_go("u"), true),
+        (
+            "the stream began anew",
+            |test| test.snapshot(BOOT, vec![]),
+            true,
+        ),
+        (
+            "this process was restarted",
+            |test| {
+                *test = test.restarted();
+                test.snapshot(BOOT, vec![]);
+            },
+            true,
+        ),
+        (
+            "the pool was restarted",
+            |test| test.snapshot("pool-2", vec![]),
+            false,
+        ),
+    ];
+    for (case, heard, has_ended) in cases {
+        let mut test = Test::connected();
+        test.observe(with_container("u", "a", RuntimeState::Running));
+        heard(&mut test);
+        test.retain(&["u"]);
+        let rejected = test.reject("u");
+        assert_eq!(rejected.is_ok(), has_ended, "{case}: {rejected:?}");
+        if has_ended {
+            let status = &test.json("u")["status"];
+            assert_eq!(status["reason"], "OutOfcpu", "{case}");
+            assert_eq!(test.phase("u"), "Failed", "{case}");
+            let containers = &status["containerStatuses"];
+            assert!(containers.is_null(), "{case}: {containers}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_was_let_go_does_not_run_and_begins_anew() {
+    let mut test = Test::connected();
+    let mut runs = with_container("u", "a", RuntimeState::Running);
+    runs.containers[0].restart_count = 7;
+    test.observe(runs);
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Success)], UnixNanos(1));
+    assert!(test.ready("u"));
+    test.let_go("u");
+    assert!(!test.ready("u"));
+    test.observe(with_container("u", "b", RuntimeState::Running));
+    let status = &test.json("u")["status"]["containerStatuses"][0];
+    assert_eq!(status["restartCount"], 0);
+}
+
+#[test]
+fn a_rejection_that_overtakes_the_end_of_its_pod_is_to_be_sent_again() {
+    let mut test = Test::connected();
+    let mut ends = with_container("u", "a", RuntimeState::Running);
+    ends.set_phase(WorkerPhase::Terminating);
+    test.observe(ends.clone());
+    let early = test.reject("u").unwrap_err();
+    assert!(matches!(early, Refusal::StillEnds { .. }), "{early}");
+    let told = ipc::CallError::Refused(Box::new(early.into()));
+    assert!(!told.is_final());
+    assert_eq!(test.phase("u"), "Running");
+    ends.set_phase(WorkerPhase::Terminated);
+    test.observe(ends);
+    test.reject("u").unwrap();
+    assert_eq!(test.json("u")["status"]["reason"], "OutOfcpu");
+}
+
 /// While its image is pulled, and for ever where that fails.
 #[test]
 fn a_pod_that_is_admitted_after_its_rejection_is_pending() {
@@ -558,7 +639,7 @@ fn the_same_uid_created_again_begins_anew() {
     let mut finished = never(with_container("u", "a", RuntimeState::Exited), "u");
     finished.set_phase(WorkerPhase::Finished);
     test.observe(finished);
-    test.registry.let_go("u");
+    test.let_go("u");
     assert_eq!(test.phase("u"), "Succeeded");
     test.observe(never(observation("u", WorkerPhase::Syncing), "u"));
     assert_eq!(test.phase("u"), "Pending");
