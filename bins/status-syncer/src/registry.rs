@@ -140,6 +140,52 @@ impl Registry {
         }
     }
 
+    /// A stream of the pool begins with its snapshot.
+    pub(crate) fn begin_snapshot(&mut self, boot_id: &str) {
+        self.pool.begin_snapshot(boot_id);
+    }
+
+    /// The snapshot is complete: pods that it lacks are not in the pool.
+    pub(crate) fn end_snapshot(&mut self, now: UnixNanos) {
+        self.pool.end_snapshot();
+        // What this run of the pool had, it has let go unheard. Another run may only not have
+        // it yet.
+        let had = |entry: &Entry| {
+            let worker = entry.worker.as_ref();
+            worker.is_some_and(|(boot_id, _)| *boot_id == self.pool.boot_id)
+        };
+        let lost = |(uid, entry): &(&String, &Entry)| !self.pool.has(uid) && had(entry);
+        let lost = self.pods.iter().filter(lost).map(|(uid, _)| uid.clone());
+        for uid in lost.collect::<Vec<String>>() {
+            self.note_end(&uid, now);
+        }
+        self.drop_orphans();
+    }
+
+    /// The pool has no worker for this pod any more.
+    pub(crate) fn let_go(&mut self, uid: &str, now: UnixNanos) {
+        self.pool.let_go(uid);
+        self.note_end(uid, now);
+        self.drop_orphans();
+    }
+
+    /// The pool lets go only of what has ended. The last observation may be of before that:
+    /// of what we have not read in time the pool keeps only the newest.
+    fn note_end(&mut self, uid: &str, now: UnixNanos) {
+        let entry = self.pods.get_mut(uid).filter(|entry| !entry.is_stopped());
+        let Some(entry) = entry else {
+            return;
+        };
+        let observation = entry.observation.get_or_insert_default();
+        observation.set_phase(WorkerPhase::Finished);
+        entry.worker = Some((self.pool.boot_id.clone(), WorkerPhase::Finished));
+        let pod = entry.desired.decode().ok().filter(|_| !entry.is_cut);
+        if let Some(pod) = pod {
+            let renewal = entry.compute(&pod, &self.verdicts, now);
+            self.note(uid.to_owned(), renewal);
+        }
+    }
+
     /// The pool sees this of a pod.
     ///
     /// # Errors
@@ -165,14 +211,7 @@ impl Registry {
         } else {
             Some(PodDocument::from_message(message)?)
         };
-        let view = self
-            .pool
-            .snapshot
-            .as_mut()
-            .unwrap_or(&mut self.pool.present);
-        if view.len() < ipc::limits::MAX_PODS {
-            view.insert(uid.clone());
-        }
+        self.pool.note(&uid);
         let Some(desired) = desired else {
             return Ok(());
         };
@@ -236,14 +275,14 @@ impl Registry {
             return true;
         }
         let mut all = self.bytes_with(uid, bytes);
-        if !self.pool.complete || self.pool.snapshot.is_some() {
+        if !self.pool.is_whole() {
             return all <= MAX_KEPT_BYTES;
         }
         for (other, entry) in &mut self.pods {
             if all <= MAX_KEPT_BYTES {
                 break;
             }
-            if other != uid && !entry.is_cut && !self.pool.present.contains(other) {
+            if other != uid && !entry.is_cut && !self.pool.has(other) {
                 all -= entry.cut();
                 let renewal = entry.desired.decode().map(|pod| entry.publish(&pod));
                 let news = renewal.is_ok_and(|renewal| renewal == Renewal::Status);
@@ -285,7 +324,7 @@ impl Registry {
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
         }
-        let is_in_pool = self.pool.present.contains(&uid);
+        let is_in_pool = self.pool.has(&uid);
         let known = self.pods.get(&uid);
         match known.map(|entry| (entry.is_to_run(), entry.runs())) {
             // One that the pool has begun was admitted since: the rejection comes late.
@@ -386,6 +425,22 @@ impl Registry {
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.pods.len()
+    }
+
+    fn drop_orphans(&mut self) {
+        if !self.pool.is_whole() {
+            return;
+        }
+        let is_gone =
+            |(uid, entry): &(&String, &Entry)| entry.hold == Hold::Orphaned && !self.pool.has(uid);
+        let gone = self.pods.iter().filter(is_gone).map(|(uid, _)| uid.clone());
+        for uid in gone.collect::<Vec<String>>() {
+            self.pods.remove(&uid);
+            self.verdicts.remove_pod(&uid);
+            self.changed.remove(&uid);
+            self.removed.insert(uid);
+            self.unsaved = true;
+        }
     }
 
     fn note(&mut self, uid: String, renewal: Renewal) {

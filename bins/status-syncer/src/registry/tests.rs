@@ -955,7 +955,7 @@ fn what_names_a_pod_or_a_run_of_the_pool_is_bounded() {
         ..bulkhead_api::v1::Pod::default()
     });
     test.registry.observe(unknown, at(1)).unwrap_err();
-    assert!(test.registry.pool.present.is_empty());
+    assert!(!test.registry.pool.has(&long));
     test.registry.begin_snapshot(&long);
     assert_eq!(test.registry.pool.boot_id.len(), 64);
 }
