@@ -92,6 +92,7 @@ impl Link {
     async fn send(mut self, reports: Mailbox<Reports>) {
         loop {
             let waiting = reports.with(|reports| reports.next(&self.boot_id));
+            let is_empty = waiting.is_none();
             let report = match waiting {
                 Some(report) => report,
                 None => match tokio::time::timeout(ASKED_AFTER, reports.filled()).await {
@@ -107,7 +108,16 @@ impl Link {
                 Err(error) => {
                     let text = telemetry::chain(&error);
                     let dropped = error.is_final();
-                    tracing::warn!(error = text, dropped, "status-syncer did not take a report");
+                    // An empty one tells nothing, so nothing is lost with it.
+                    if is_empty {
+                        tracing::debug!(error = text, "status-syncer did not answer");
+                    } else {
+                        tracing::warn!(
+                            error = text,
+                            dropped,
+                            "status-syncer did not take a report"
+                        );
+                    }
                     self.peers.failed(Process::StatusSyncer, &text);
                     if dropped {
                         reports.with(|reports| reports.done(&report));
@@ -164,5 +174,79 @@ impl Link {
             // Without a loop there is nobody to tell, and this task ends with it.
             drop(self.answers.send(Event::StatusSyncerRestarted).await);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ipc::{MemoryHub, Network};
+    use topology::Identities;
+    use tracing::{Level, Metadata, span};
+
+    use super::*;
+
+    /// Counts the warnings of this module.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Warnings {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target().ends_with("::status_syncer") && *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    async fn until(what: &str, so: impl Fn() -> bool) {
+        let waiting = async {
+            while !so() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        assert!(waited.is_ok(), "{what}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_status_syncer_is_away_only_a_report_that_says_something_is_warned_of() {
+        let warnings = Warnings::default();
+        let _logging = tracing::subscriber::set_default(warnings.clone());
+        let identities = Identities::from_base(200_000).unwrap();
+        let network = Network::memory(MemoryHub::new(), Process::SyncLoop, &identities);
+        let (answers, _events) = mpsc::channel(1);
+        let peers = PeerBoard::default();
+        let link = Link {
+            client: StatusReportsClient::new(network.channel(Process::StatusSyncer)),
+            answers,
+            peers: peers.clone(),
+            boot_id: "loop".into(),
+            peer_boot_id: None,
+            told_again: None,
+        };
+        let reports = Mailbox::<Reports>::default();
+        let _task = AbortOnDropHandle::new(tokio::spawn(link.send(reports.clone())));
+        until("it is seen to be away", || !peers.all().is_empty()).await;
+        assert_eq!(warnings.count(), 0);
+        reports.fill(|reports| reports.report(v1::Event::default()));
+        until("a warning", || warnings.count() > 0).await;
     }
 }
