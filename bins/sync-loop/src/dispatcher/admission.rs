@@ -212,12 +212,11 @@ impl Admission {
         self.state(uid).permits_running()
     }
 
-    /// Whether every desired pod was admitted or rejected, and none is to be judged again.
+    /// Whether every desired pod was admitted or rejected.
     #[must_use]
     pub(crate) fn has_decided_all(&self, pods: &DesiredPods) -> bool {
         let mut states = pods.iter().map(|(uid, _)| self.state(uid));
-        self.to_begin_anew.is_empty()
-            && states.all(|state| !matches!(state, AdmissionState::Pending(_)))
+        states.all(|state| !matches!(state, AdmissionState::Pending(_)))
     }
 
     /// Whether a pod is to begin anew, as far as is known.
