@@ -485,19 +485,8 @@ fn has_scheme(reference: &str) -> bool {
 /// A URL as it may be shown: without a password, without its query, which may be one too,
 /// and short.
 pub(crate) fn shown(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let (head, query) = url.split_at(end);
-    let mut text = match head.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find('/').unwrap_or(rest.len());
-            match rest[..end].rfind('@') {
-                Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-                None => head.to_owned(),
-            }
-        }
-        None => head.to_owned(),
-    };
-    if query.starts_with('?') {
+    let mut text = node_config::url_without_secrets(url);
+    if url.split('#').next().is_some_and(|it| it.contains('?')) {
         text.push_str("?...");
     }
     text.chars().take(256).collect()

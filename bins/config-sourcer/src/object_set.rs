@@ -125,7 +125,7 @@ impl ObjectFiles {
         (self.failed(), Some(reason))
     }
 
-    /// All objects. Of two with one name that of the file is taken which the one in force is
+    /// All objects. Of two with one name the one counts whose file the object in force is
     /// from, so that a copy beside it changes nothing, else the first by the names of files;
     /// one that was immutable keeps its content until it is gone. What there is no room for
     /// is not held, but for the next look to find again.

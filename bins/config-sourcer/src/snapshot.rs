@@ -45,9 +45,9 @@ impl Problem {
 
 /// Joins the pods of manifests, given with what they came from, to one set.
 ///
-/// Two pods with one UID or one full name cannot both run: the manifest that the one that
-/// runs is from keeps it, however it was edited; else the one that runs stays, or the first
-/// one is taken. Also returns what then runs.
+/// Two pods with one UID or one full name cannot both run. The one counts that is from the
+/// manifest of the pod that runs, however that was edited; else the pod that runs; else the
+/// first one. Also returns what then runs.
 #[must_use]
 pub(crate) fn assemble<'a>(
     manifests: impl IntoIterator<Item = (&'a str, &'a [PodDocument])>,

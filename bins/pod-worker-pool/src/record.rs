@@ -51,8 +51,8 @@ pub(crate) struct Records {
 
 impl Records {
     /// Reads the records below the state directory of this process. Blocks for that. Of
-    /// those of pods that were ended for a shutdown of the node only what a pod needs that begins
-    /// anew is of use after the next boot.
+    /// those of pods that were ended for a shutdown of the node only what a pod needs that
+    /// begins anew is of use after the next boot.
     ///
     /// # Errors
     /// When the directory cannot be made.

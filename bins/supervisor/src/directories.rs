@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use node_config::{CredentialProviders, NODE_CONFIG_FILE, NodeConfig};
+use node_config::{CredentialProviders, NODE_CONFIG_FILE, NodeConfig, url_without_secrets};
 use topology::{Identities, PROCESSES, Process};
 
 use crate::failure::Failure;
@@ -111,19 +111,6 @@ pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
     }
 }
 
-/// An address without what may be secret in it: user and password, query and fragment.
-fn without_secrets(url: &str) -> String {
-    let head = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = head.split_once("://") else {
-        return head.to_owned();
-    };
-    let authority = rest.split('/').next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((user, _)) => format!("{scheme}://{}", &rest[user.len() + 1..]),
-        None => head.to_owned(),
-    }
-}
-
 /// Writes the resolved configuration: for everybody without what may be secret,
 /// and with it for the process that needs it.
 ///
@@ -137,7 +124,7 @@ pub(crate) fn write_node_config(
     let mut public = config.clone();
     if let Some(source) = &mut public.static_pod_url {
         source.headers.clear();
-        source.url = without_secrets(&source.url);
+        source.url = url_without_secrets(&source.url);
     }
     let programs = config.credential_providers.as_ref();
     public.credential_providers = programs.map(CredentialProviders::without_secrets);
@@ -317,22 +304,4 @@ fn metadata(path: &Path) -> Result<fs::Metadata, Failure> {
         path: path.to_owned(),
         source,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_of_an_address_stay_with_who_needs_them() {
-        for (url, expected) in [
-            ("http://u:p@h:1/a@b", "http://h:1/a@b"),
-            ("http://h/a@b", "http://h/a@b"),
-            ("https://h/a?token=x", "https://h/a"),
-            ("https://u:p@h?token=a@b/c#d", "https://h"),
-            ("none", "none"),
-        ] {
-            assert_eq!(without_secrets(url), expected);
-        }
-    }
 }

@@ -22,6 +22,6 @@ pub use protected::{UnprotectedPath, protected};
 pub use resolved::{
     CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_POLICY_PATH, DEFAULT_ROOT_DIR, DirectoryLayout,
     EndpointError, EvictionSettings, HttpSource, ImageSettings, LogSettings, MemoryQos,
-    NODE_CONFIG_FILE, NodeConfig, ReadError, ShutdownGroup,
+    NODE_CONFIG_FILE, NodeConfig, ReadError, ShutdownGroup, url_without_secrets,
 };
 pub use user_namespaces::{ID_RANGE_UNIT, UserNamespaceSettings};

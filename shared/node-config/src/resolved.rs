@@ -155,6 +155,20 @@ pub struct HttpSource {
     pub check_frequency: Duration,
 }
 
+/// An address without what may be secret in it: user and password, query and fragment.
+#[must_use]
+pub fn url_without_secrets(url: &str) -> String {
+    let head = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = head.split_once("://") else {
+        return head.to_owned();
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((user, _)) => format!("{scheme}://{}", &rest[user.len() + 1..]),
+        None => head.to_owned(),
+    }
+}
+
 /// How images are pulled and collected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSettings {
@@ -506,5 +520,18 @@ mod tests {
         assert_eq!(config.node_name, "node-1");
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<NodeConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn secrets_of_an_address_stay_with_who_needs_them() {
+        for (url, expected) in [
+            ("http://u:p@h:1/a@b", "http://h:1/a@b"),
+            ("http://h/a@b", "http://h/a@b"),
+            ("https://h/a?token=x", "https://h/a"),
+            ("https://u:p@h?token=a@b/c#d", "https://h"),
+            ("none", "none"),
+        ] {
+            assert_eq!(url_without_secrets(url), expected);
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! file system that hangs holds up the pod that is on it and nobody else.
 //!
 //! What is done to the volumes of one pod is done one after the other, even when who
-//! asked for the first thing has given up waiting for it: they are not taken down while
-//! they are still being set up. So is what is done to the pod beside its volumes, which
+//! asked for the first thing waits for it no longer: they are not unmounted while they
+//! are still being set up. So is what is done to the pod beside its volumes, which
 //! those that hang do not hold up.
 
 use std::collections::{BTreeMap, HashMap};

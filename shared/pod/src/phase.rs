@@ -50,7 +50,8 @@ impl fmt::Display for RestartPolicy {
     }
 }
 
-/// Reason of a pod that the node has ended, or not taken, for want of something.
+/// Reason of a pod that the node has ended, or refused to start, because it is short of
+/// something.
 pub const EVICTED: &str = "Evicted";
 
 /// A pod's phase, as in its status.

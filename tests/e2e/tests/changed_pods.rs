@@ -179,10 +179,10 @@ fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> 
     assert_eq!(noted(&ground, "ended-one"), 1, "with its SIGTERM");
     assert_eq!(noted(&ground, "started-one"), 2);
 
-    // Taken away while the former life ends, it is stopped by either name.
+    // Removed while its former instance ends, it is stopped by either name.
     apply(&ground, "one", "a")?;
     wait_for(
-        "the former life to be asked to end",
+        "the former instance to be asked to end",
         TIMEOUT,
         || match noted(&ground, "ended-one") {
             2 => Ok(()),

@@ -26,7 +26,7 @@ const READING_MAY_TAKE: Duration = Duration::from_secs(2);
 /// What an instance left.
 pub(super) struct Message {
     pub(super) text: String,
-    /// Whether it was read, or never can be.
+    /// Whether its file was read, or never can be. A log that takes too long says nothing.
     pub(super) is_final: bool,
 }
 

@@ -265,20 +265,21 @@ impl Actor {
             UpdateKind::Sync => Again::Happened,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
-        let name = entry.worker.identity().full_name();
+        let name_of = |worker: &Worker| worker.identity().full_name();
+        let waited_for = entry.worker.is_waiting().then(|| name_of(&entry.worker));
         let decision = entry.worker.update(now, update);
-        let is_renamed = entry.worker.identity().full_name() != name;
+        let former = waited_for.filter(|name| *name != name_of(&entry.worker));
         tracing::trace!(uid, ?decision, "update");
         match decision {
             Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
-            // It waits for its new name, which may be free.
-            Decision::Waits if is_renamed => {
-                self.release_name(&name, &uid);
-                self.request_start(&uid);
-            }
             Decision::RestartNoted | Decision::Waits => {}
             Decision::Wake => self.wake(&uid, again),
             Decision::Interrupt => self.interrupt(&uid),
+        }
+        // It waits for its new name, which may be free.
+        if let Some(former) = former {
+            self.release_name(&former, &uid);
+            self.request_start(&uid);
         }
         self.changed(&uid);
         Ok(self.phase(&uid))

@@ -15,7 +15,6 @@ mod hanging_volumes;
 mod hooks;
 mod images;
 mod newer_runtimes;
-
 mod objects;
 mod pull_secrets;
 mod pulls;

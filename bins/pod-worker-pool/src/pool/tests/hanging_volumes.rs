@@ -137,6 +137,7 @@ async fn with_hanging_start(names: &[&str]) -> (TestNode, Value) {
     set_hanging(&node, &["u1"]);
     let first = id_of(&node, names[0]).await;
     node.runtime.crash_container(&first, 1);
+    // Its start has begun by then, and hangs.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!newest(&node, names[0]).is_some_and(|it| it.running));
     (node, pod)

@@ -115,8 +115,10 @@ async fn a_pod_that_waits_for_a_name_and_gets_another_one_waits_for_that() {
     running(&node, "u1").await;
     node.create(&pod_running("a", "u2", RUN)).await;
     node.create(&pod_running("a", "u3", RUN)).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(node.phase("u2"), Some(WorkerPhase::Waiting));
+    for uid in ["u2", "u3"] {
+        let waits = || node.phase(uid) == Some(WorkerPhase::Waiting);
+        eventually("it waits", waits).await;
+    }
     let renamed = pod_running("b", "u2", RUN);
     node.update(UpdateKind::Update, &renamed).await.unwrap();
     running(&node, "u2").await;
