@@ -18,7 +18,7 @@ use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use node_layout::NodeCapacity;
 use pod::{Pod, PodExt as _};
 use pod_volumes::MountedVolume;
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::images::TESTAPP;
 
 use crate::world::World;
@@ -37,10 +37,11 @@ pub(crate) struct DirectPod {
 }
 
 /// The pod that Bulkhead would run for this manifest, in a namespace of its own.
-fn pod(world: &World, name: &str, more: &[&str]) -> Result<Pod> {
-    let mut manifest = world.manifest(name, more);
+fn pod(mut manifest: Value) -> Result<Pod> {
+    let name = manifest["metadata"]["name"].as_str();
+    let uid = format!("direct-{}", name.context("a manifest without a name")?);
     manifest["metadata"]["namespace"] = json!("direct");
-    manifest["metadata"]["uid"] = json!(format!("direct-{name}"));
+    manifest["metadata"]["uid"] = json!(uid);
     Ok(serde_json::from_value(manifest)?)
 }
 
@@ -107,10 +108,10 @@ fn container_request(
     Ok(config)
 }
 
-/// Starts a pod: sandbox, container, start.
-pub(crate) async fn start(world: &World, name: &str, more: &[&str]) -> Result<DirectPod> {
+/// Starts the pod of a manifest: sandbox, container, start.
+pub(crate) async fn start(world: &World, manifest: Value) -> Result<DirectPod> {
     let runtime = world.containerd.client();
-    let (pod, node) = (pod(world, name, more)?, node(world)?);
+    let (pod, node) = (pod(manifest)?, node(world)?);
     let config = sandbox_config(world, &pod, &node)?;
     let request = container_request(world, &pod, &node, 0)?;
     let sandbox = runtime.run_pod_sandbox(config.clone(), "").await?;
@@ -129,17 +130,11 @@ pub(crate) async fn start(world: &World, name: &str, more: &[&str]) -> Result<Di
 pub(crate) async fn start_again(
     world: &World,
     pod: &DirectPod,
-    name: &str,
+    manifest: Value,
     attempt: u32,
-    more: &[&str],
 ) -> Result<()> {
     let runtime = world.containerd.client();
-    let request = container_request(
-        world,
-        &self::pod(world, name, more)?,
-        &node(world)?,
-        attempt,
-    )?;
+    let request = container_request(world, &self::pod(manifest)?, &node(world)?, attempt)?;
     let container = runtime
         .create_container(&pod.sandbox, request, pod.config.clone())
         .await?;

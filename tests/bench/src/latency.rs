@@ -25,7 +25,7 @@ pub(crate) fn start(world: &World, repetitions: usize) -> Result<Vec<Row>> {
         let direct_begin = World::now();
         let pod = world
             .containerd
-            .block_on(direct::start(world, &direct_name, &[]))?;
+            .block_on(direct::start(world, world.manifest(&direct_name, &[])))?;
         let direct_latency = world.noted(&direct_name, "started", 0)?.since(direct_begin);
         world.containerd.block_on(direct::remove(world, &pod))?;
         if index > 0 {
@@ -65,7 +65,7 @@ pub(crate) fn stop(world: &World, repetitions: usize) -> Result<Vec<Row>> {
         let direct_name = format!("direct-stop-{index}");
         let pod = world
             .containerd
-            .block_on(direct::start(world, &direct_name, &[]))?;
+            .block_on(direct::start(world, world.manifest(&direct_name, &[])))?;
         world.noted(&direct_name, "started", 0)?;
         let direct_begin = World::now();
         world.containerd.block_on(direct::stop(world, &pod))?;
@@ -117,12 +117,15 @@ pub(crate) fn exit_to_restart(world: &World, repetitions: usize) -> Result<Vec<R
         let direct_name = format!("direct-exit-{index}");
         let pod = world
             .containerd
-            .block_on(direct::start(world, &direct_name, &[]))?;
+            .block_on(direct::start(world, world.manifest(&direct_name, &[])))?;
         let again = format!("{direct_name}-again");
         let direct_begin = World::now();
-        world
-            .containerd
-            .block_on(direct::start_again(world, &pod, &again, 1, &[]))?;
+        world.containerd.block_on(direct::start_again(
+            world,
+            &pod,
+            world.manifest(&again, &[]),
+            1,
+        ))?;
         let direct_latency = world.noted(&again, "started", 0)?.since(direct_begin);
         world.containerd.block_on(direct::remove(world, &pod))?;
         if index > 0 {

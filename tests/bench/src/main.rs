@@ -19,6 +19,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
 use statistics::{Row, say};
+use test_support::disk::Disk;
 use world::World;
 
 /// Measures Bulkhead against direct calls to the container runtime.
@@ -118,6 +119,7 @@ const WHEN_ASKED_FOR: &[Measurement] = &[
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    let _disk = Disk::mount()?;
     let mut rows = Vec::new();
     for &measurement in ALL {
         let is_wanted = match arguments.only.as_slice() {

@@ -1,7 +1,6 @@
 //! A containerd and Bulkhead on it, for one measurement; both sides of a
 //! comparison use the same containerd.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,15 +14,27 @@ use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, journal,
 };
 
+use crate::processes::Computed;
+
 /// How long anything may take before the measurement is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Between two looks: short against what is measured.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Between two looks where the times are read from the journal. Each look reads all of it,
-/// on the same processors as what is measured.
+/// Between two looks where the times are read from the journal or from the runtime. Each
+/// look takes time on the same processors as what is measured.
 const SELDOM: Duration = Duration::from_millis(50);
+
+/// Between two looks at a burst, which takes seconds.
+const VERY_SELDOM: Duration = Duration::from_millis(250);
+
+/// How long the machine has to have had nothing to do.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A machine that computes less than this part of the time of one processor has nothing to
+/// do.
+const QUIET_MACHINE: f64 = 0.15;
 
 /// Where containers find the journal.
 pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
@@ -94,11 +105,28 @@ impl World {
         })
     }
 
+    /// The smallest pod that goes on running: one container, no volume.
+    pub(crate) fn smallest(name: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 5,
+                "containers": [{"name": "main", "image": TESTAPP}],
+            },
+        })
+    }
+
+    /// Lets Bulkhead run the pod of [`World::manifest`].
     pub(crate) fn put(&self, name: &str, more: &[&str]) -> Result<()> {
-        self.bulkhead.write_manifest(
-            &format!("{name}.json"),
-            &self.manifest(name, more).to_string(),
-        )
+        self.put_manifest(name, &self.manifest(name, more))
+    }
+
+    /// Lets Bulkhead run a pod.
+    pub(crate) fn put_manifest(&self, name: &str, manifest: &Value) -> Result<()> {
+        self.bulkhead
+            .write_manifest(&format!("{name}.json"), &manifest.to_string())
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
@@ -119,24 +147,34 @@ impl World {
         ))
     }
 
-    /// When each of these was noted as started since `begin`.
-    pub(crate) fn all_started(&self, names: &[String], begin: UnixNanos) -> Result<Vec<UnixNanos>> {
-        let starts = || -> Result<BTreeMap<String, UnixNanos>> {
-            let entries = journal::read(&self.journal())?.into_iter();
-            let started = entries.filter(|entry| entry.event.starts_with("started"));
-            let at = started.filter_map(|entry| {
-                let at = UnixNanos(i64::try_from(entry.unix_nanoseconds).ok()?);
-                (at >= begin).then_some((entry.name, at))
-            });
-            Ok(at.collect())
-        };
-        let what = format!("starts of {} pods", names.len());
-        let starts = poll_every(SELDOM, &what, || {
-            let starts = starts()?;
-            let all = names.iter().map(|name| starts.get(name).copied());
-            Ok(all.collect::<Option<Vec<UnixNanos>>>())
-        })?;
-        Ok(starts)
+    /// Waits until so many containers run that were made since `begin`; their ids.
+    pub(crate) fn until_run(&self, containers: usize, begin: UnixNanos) -> Result<Vec<String>> {
+        let runtime = self.containerd.client();
+        poll_every(
+            VERY_SELDOM,
+            &format!("{containers} running containers"),
+            || {
+                let all = self
+                    .containerd
+                    .block_on(runtime.list_containers(v1::ContainerFilter::default()))?;
+                let run = all.into_iter().filter(|container| {
+                    container.state() == v1::ContainerState::ContainerRunning
+                        && container.created_at >= begin.0
+                });
+                let run: Vec<_> = run.map(|container| container.id).collect();
+                Ok((run.len() >= containers).then_some(run))
+            },
+        )
+    }
+
+    /// When the runtime had started each of these.
+    pub(crate) fn starts(&self, containers: &[String]) -> Result<Vec<UnixNanos>> {
+        let runtime = self.containerd.client();
+        let starts = containers.iter().map(|id| {
+            let status = self.containerd.block_on(runtime.container_status(id))?;
+            Ok(UnixNanos(status.started_at))
+        });
+        starts.collect()
     }
 
     /// Waits until the runtime has no pod left, not even a dead one.
@@ -146,6 +184,19 @@ impl World {
             let all = runtime.list_pod_sandboxes(v1::PodSandboxFilter::default());
             let all = self.containerd.block_on(all)?;
             Ok(all.is_empty().then_some(()))
+        })
+    }
+
+    /// Waits until the machine has nothing to do: the kernel takes down the namespaces and
+    /// cgroups of removed pods in the background, for a while.
+    pub(crate) fn until_machine_is_quiet(&self) -> Result<()> {
+        let mut before = None;
+        poll_every(QUIET, "a quiet machine", || {
+            let now = Computed::look(self)?;
+            let busy = before
+                .replace(now)
+                .map(|before| now.since(&before).machine / QUIET.as_secs_f64());
+            Ok(busy.filter(|busy| *busy < QUIET_MACHINE).map(drop))
         })
     }
 

@@ -10,6 +10,7 @@ pub mod binaries;
 pub mod bulkhead;
 pub mod cgroup;
 pub mod containerd;
+pub mod disk;
 pub mod elf;
 pub mod http;
 pub mod images;

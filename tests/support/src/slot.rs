@@ -18,7 +18,7 @@ use crate::wait::wait_in_any_case;
 /// Not below the build directory: the processes of a node run as users that
 /// may not be able to reach that. Short, for the sake of socket paths, and on
 /// a disk rather than a tmpfs, for container root file systems.
-const BASE: &str = "/var/tmp/bulkhead-test";
+pub(crate) const BASE: &str = "/var/tmp/bulkhead-test";
 
 /// How the names of nodes begin, and so of their cgroups.
 const NAME_PREFIX: &str = "bulkhead-test-";

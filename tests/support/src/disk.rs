@@ -1,0 +1,86 @@
+//! A disk for test nodes: ext4 with a journal, as nodes have it, in a file of this machine.
+//!
+//! Measurements use it. What a start costs depends on the file system: ext4 without a
+//! journal, which build machines have, searches long for an inode that nobody has deleted
+//! within the last minutes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::slot::{self, BASE};
+use crate::wait::wait_in_any_case;
+
+/// The file that holds it, until it is mounted: after that it has no name any more, so
+/// that the end of the mount is the end of the disk.
+const FILE: &str = "/var/tmp/bulkhead-test.disk";
+
+/// Its size. The file is sparse: it takes what has been written.
+const BYTES: u64 = 16 << 30;
+
+/// How long a disk may stay in use after its last node has ended.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The disk of all test nodes that are made while this lives.
+#[derive(Debug)]
+pub struct Disk(());
+
+impl Disk {
+    /// Makes a disk and mounts it where test nodes are made.
+    ///
+    /// # Errors
+    /// When test nodes are there already, or the system refuses.
+    pub fn mount() -> Result<Disk> {
+        slot::reap_dead_owners()?;
+        // The disk of one that was killed.
+        if is_mounted()? {
+            run("umount", &[BASE])?;
+        }
+        fs::create_dir_all(BASE).context(BASE)?;
+        let is_unused = fs::read_dir(BASE).context(BASE)?.next().is_none();
+        ensure!(
+            is_unused,
+            "{BASE} is in use: measure when the tests have ended"
+        );
+        let file = File::create(FILE).context(FILE)?;
+        file.set_len(BYTES).context(FILE)?;
+        let made = run("mkfs.ext4", &["-q", "-F", FILE])
+            .and_then(|()| run("mount", &["-o", "loop,noinit_itable", FILE, BASE]));
+        fs::remove_file(FILE).context(FILE)?;
+        made.map(|()| Disk(()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let unmounted = wait_in_any_case(
+            "the disk of test nodes to be unused",
+            RELEASE_TIMEOUT,
+            || run("umount", &[BASE]),
+        );
+        if unmounted.is_ok() {
+            let _ = fs::remove_dir(BASE);
+        }
+    }
+}
+
+/// Whether something is mounted where test nodes are made.
+fn is_mounted() -> Result<bool> {
+    let base = Path::new(BASE);
+    let (Ok(own), Some(parent)) = (fs::metadata(base), base.parent()) else {
+        return Ok(false);
+    };
+    Ok(own.dev() != fs::metadata(parent)?.dev())
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program}: {}", said.trim());
+    Ok(())
+}
