@@ -182,7 +182,7 @@ fn names(prefix: &str, pods: usize) -> Vec<String> {
 }
 
 fn by_bulkhead(world: &World, names: &[String]) -> Result<Burst> {
-    world.until_machine_is_quiet()?;
+    processes::until_machine_is_quiet()?;
     let begin = World::now();
     let before = Computed::look(world)?;
     for name in names {
@@ -214,7 +214,7 @@ fn shares(before: &[Usage], after: &[Usage]) -> String {
 
 fn by_direct_calls(world: &World, what: &str, pods: usize, at_a_time: usize) -> Result<Burst> {
     let names = names(&format!("direct-{what}"), pods);
-    world.until_machine_is_quiet()?;
+    processes::until_machine_is_quiet()?;
     let begin = World::now();
     let before = Computed::look(world)?;
     let starts = stream::iter(&names).map(|name| direct::start(world, World::smallest(name)));

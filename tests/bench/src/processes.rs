@@ -1,11 +1,20 @@
 //! What the kernel says that each process has taken: processor time and memory.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 
-use crate::world::World;
+use crate::world::{World, poll_every};
 
 /// Unit of the times in /proc/PID/stat: USER_HZ, which Linux fixes at 100.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// How long the machine has to have had nothing to do.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A machine that computes less than this part of the time of one processor has nothing to
+/// do.
+const QUIET_MACHINE: f64 = 0.15;
 
 /// One process of Bulkhead at one moment.
 pub(crate) struct Usage {
@@ -74,6 +83,19 @@ impl Computed {
             runtime: self.runtime - before.runtime,
         }
     }
+}
+
+/// Waits until the machine has nothing to do: the kernel takes down the namespaces and
+/// cgroups of removed pods in the background, for a while.
+pub(crate) fn until_machine_is_quiet() -> Result<()> {
+    let mut before = None;
+    poll_every(QUIET, "a quiet machine", || {
+        let now = machine_seconds()?;
+        let busy = before
+            .replace(now)
+            .map(|before| (now - before) / QUIET.as_secs_f64());
+        Ok(busy.filter(|busy| *busy < QUIET_MACHINE).map(drop))
+    })
 }
 
 fn machine_seconds() -> Result<f64> {

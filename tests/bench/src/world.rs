@@ -14,8 +14,6 @@ use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, journal,
 };
 
-use crate::processes::Computed;
-
 /// How long anything may take before the measurement is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -28,13 +26,6 @@ const SELDOM: Duration = Duration::from_millis(50);
 
 /// Between two looks at a burst, which takes seconds.
 const VERY_SELDOM: Duration = Duration::from_millis(250);
-
-/// How long the machine has to have had nothing to do.
-const QUIET: Duration = Duration::from_millis(500);
-
-/// A machine that computes less than this part of the time of one processor has nothing to
-/// do.
-const QUIET_MACHINE: f64 = 0.15;
 
 /// Where containers find the journal.
 pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
@@ -187,19 +178,6 @@ impl World {
         })
     }
 
-    /// Waits until the machine has nothing to do: the kernel takes down the namespaces and
-    /// cgroups of removed pods in the background, for a while.
-    pub(crate) fn until_machine_is_quiet(&self) -> Result<()> {
-        let mut before = None;
-        poll_every(QUIET, "a quiet machine", || {
-            let now = Computed::look(self)?;
-            let busy = before
-                .replace(now)
-                .map(|before| now.since(&before).machine / QUIET.as_secs_f64());
-            Ok(busy.filter(|busy| *busy < QUIET_MACHINE).map(drop))
-        })
-    }
-
     /// Waits until the agent has nothing left of a pod of this name.
     pub(crate) fn until_gone(&self, name: &str) -> Result<()> {
         let full = format!("{name}-{}", self.bulkhead.node_name());
@@ -213,7 +191,8 @@ pub(crate) fn poll<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Res
     poll_every(LOOK_INTERVAL, what, ask)
 }
 
-fn poll_every<T>(
+/// Asks again and again, at such intervals; an error ends it at once.
+pub(crate) fn poll_every<T>(
     interval: Duration,
     what: &str,
     mut ask: impl FnMut() -> Result<Option<T>>,

@@ -8,12 +8,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::slot::{self, BASE};
-use crate::wait::wait_in_any_case;
 
 /// The file that holds it, until it is mounted: after that it has no name any more, so
 /// that the end of the mount is the end of the disk.
@@ -22,8 +21,7 @@ const FILE: &str = "/var/tmp/bulkhead-test.disk";
 /// Its size. The file is sparse: it takes what has been written.
 const BYTES: u64 = 16 << 30;
 
-/// How long a disk may stay in use after its last node has ended.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+static MOUNTED: AtomicBool = AtomicBool::new(false);
 
 /// The disk of all test nodes that are made while this lives.
 #[derive(Debug)]
@@ -51,20 +49,27 @@ impl Disk {
         let made = run("mkfs.ext4", &["-q", "-F", FILE])
             .and_then(|()| run("mount", &["-o", "loop,noinit_itable", FILE, BASE]));
         fs::remove_file(FILE).context(FILE)?;
-        made.map(|()| Disk(()))
+        made?;
+        MOUNTED.store(true, Ordering::Relaxed);
+        Ok(Disk(()))
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let unmounted = wait_in_any_case(
-            "the disk of test nodes to be unused",
-            RELEASE_TIMEOUT,
-            || run("umount", &[BASE]),
-        );
-        if unmounted.is_ok() {
-            let _ = fs::remove_dir(BASE);
-        }
+        unmount();
+    }
+}
+
+/// Takes the disk away, if this process has mounted one; its nodes have ended.
+pub(crate) fn unmount() {
+    if !MOUNTED.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    // Lazily: the locks of nodes are on it, and are open as long as this process lives.
+    // What is left otherwise is removed by the next one.
+    if run("umount", &["--lazy", BASE]).is_ok() {
+        let _ = fs::remove_dir(BASE);
     }
 }
 

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::disk;
 use crate::interrupt_request;
 use crate::slot::Slot;
 
@@ -88,6 +89,7 @@ fn act_on(mut signals: Signals) {
                 slot.release();
             }
         }
+        disk::unmount();
         // Ends the process the way the signal would have.
         let _ = emulate_default_handler(signal);
     }
