@@ -333,6 +333,7 @@ mod tests {
                 oom_score: Some(row(Process::Pleg).oom_score_adj),
                 oom_score_of_starter: Some(0),
                 weights: vec![("cpu.weight", 100), ("io.weight", 100)],
+                cgroups: std::collections::BTreeMap::new(),
                 refusals: Vec::new(),
             },
         }

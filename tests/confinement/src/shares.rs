@@ -1,6 +1,7 @@
 //! What a running process has of a node that is short of memory, processors or disk, and
 //! what this machine refuses of it to everybody, found out without asking Bulkhead.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +34,8 @@ pub(crate) struct Shares {
     pub(crate) oom_score_of_starter: Option<i16>,
     /// Each file of a weight that its cgroup has.
     pub(crate) weights: Vec<(&'static str, u64)>,
+    /// Where each of them is.
+    pub(crate) cgroups: BTreeMap<&'static str, PathBuf>,
     pub(crate) refusals: Vec<Refusal>,
 }
 
@@ -153,7 +156,7 @@ impl Shares {
             let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?;
             text.trim().parse().ok()
         };
-        let mut weights = Vec::new();
+        let (mut weights, mut cgroups) = (Vec::new(), BTreeMap::new());
         for (controller, files) in [
             ("cpu", &["cpu.weight", "cpu.shares"][..]),
             ("blkio", &DISK_WEIGHTS),
@@ -165,6 +168,7 @@ impl Shares {
                 let number = first.map(|line| line.trim_start_matches("default ").trim());
                 if let Some(number) = number {
                     weights.push((*file, number.parse().context(*file)?));
+                    cgroups.insert(*file, directory.clone());
                 }
             }
         }
@@ -172,6 +176,7 @@ impl Shares {
             oom_score: score(pid),
             oom_score_of_starter: score(starter),
             weights,
+            cgroups,
             refusals: Refusal::found()?,
         })
     }
@@ -204,7 +209,9 @@ impl Shares {
             };
             let expected = content(file, weight.into(), starter);
             if *found != expected {
-                faults.push(format!("{file}: {found}, and not {expected}"));
+                let cgroup = self.cgroups.get(file).map(PathBuf::as_path);
+                let cgroup = cgroup.unwrap_or(Path::new("")).display();
+                faults.push(format!("{file} of {cgroup}: {found}, and not {expected}"));
             }
         }
         faults
@@ -241,6 +248,7 @@ mod tests {
             oom_score: Some(row.oom_score_adj),
             oom_score_of_starter: Some(-999),
             weights: vec![("cpu.shares", 2048), ("io.weight", 200)],
+            cgroups: BTreeMap::new(),
             refusals: Vec::new(),
         }
     }
