@@ -23,7 +23,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::Protection;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use topology::{PROCESSES, Process, ProcessRow, row};
 
 use crate::degradation::Degradation;
@@ -66,6 +66,9 @@ struct Tree {
 /// The cgroups of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroups {
+    /// Of the cgroup of all processes, in each hierarchy.
+    name: String,
+    processes: Vec<Process>,
     trees: Vec<Tree>,
     /// Of each process, when it was last started.
     memory_events: BTreeMap<Process, MemoryEvents>,
@@ -90,8 +93,11 @@ impl Cgroups {
         runs: impl Fn(Process) -> bool,
     ) -> (Cgroups, Option<Degradation>) {
         let processes: Vec<Process> = Process::ALL.into_iter().filter(|it| runs(*it)).collect();
-        let (trees, faults) = make_all(find(), &name(run_dir), &processes);
+        let name = name(run_dir);
+        let (trees, faults) = make_all(find(), &name, &processes);
         let cgroups = Cgroups {
+            name,
+            processes,
             trees,
             memory_events: BTreeMap::new(),
         };
@@ -129,6 +135,70 @@ impl Cgroups {
         let events = self.memory_events(process).unwrap_or_default();
         self.memory_events.insert(process, events);
         Entrances(entrances)
+    }
+
+    /// Puts the supervisor and `running` back into their cgroups where somebody has moved
+    /// them out, and says who was moved. systemd does so with version 1: when another
+    /// service of the same slice gets or loses a controller, it moves the processes of all
+    /// services there in that hierarchy, delegated ones too, and removes the cgroups that
+    /// are empty then.
+    pub(crate) fn keep(&mut self, running: &[(Process, i32)]) -> BTreeSet<Process> {
+        let pids = running
+            .iter()
+            .filter_map(|(process, pid)| Some((*process, Pid::from_raw(*pid)?)));
+        let everybody: Vec<_> = pids.chain([(Process::Supervisor, getpid())]).collect();
+        let mut moved = BTreeSet::new();
+        let former = self.make_lost_trees();
+        for tree in &self.trees {
+            for (process, pid) in &everybody {
+                let directory = tree.of(*process);
+                if members(&directory).is_ok_and(|members| members.contains(pid)) {
+                    continue;
+                }
+                let entrance = directory.join(MEMBERS_FILE);
+                match write(&entrance, &pid.to_string()) {
+                    Ok(()) => drop(moved.insert(*process)),
+                    Err(error) => {
+                        tracing::warn!(%process, "{}", fault("put it back into", &directory, &error));
+                    }
+                }
+            }
+        }
+        if !former.is_empty() {
+            moved.insert(Process::Supervisor);
+            for (process, _) in running {
+                let events = self.memory_events(*process).unwrap_or_default();
+                self.memory_events.insert(*process, events);
+            }
+        }
+        for tree in former {
+            tree.remove_empty();
+        }
+        moved
+    }
+
+    /// Makes those trees anew in which the supervisor is no longer, below where it is now;
+    /// returns what they were.
+    fn make_lost_trees(&mut self) -> Vec<Tree> {
+        let has_supervisor = |tree: &Tree| {
+            members(&tree.of(Process::Supervisor)).is_ok_and(|it| it.contains(&getpid()))
+        };
+        let mut former = Vec::new();
+        for tree in self.trees.iter_mut().filter(|tree| !has_supervisor(tree)) {
+            let is_its = |found: &Hierarchy| tree.is_in(found);
+            let Some(hierarchy) = find().into_iter().find(is_its) else {
+                continue;
+            };
+            let mut faults = Vec::new();
+            match Tree::make(&hierarchy, &self.name, &self.processes, &mut faults) {
+                Ok(made) => former.push(std::mem::replace(tree, made)),
+                Err(error) => faults.push(fault("make cgroups in", &hierarchy.own, &error)),
+            }
+            for fault in faults {
+                tracing::warn!("degraded: {fault}");
+            }
+        }
+        former
     }
 
     /// Has everything end that still is in the cgroup of a process, and says how much
@@ -295,6 +365,13 @@ impl Tree {
         self.directory.join(process.name())
     }
 
+    /// Whether it is in this hierarchy; no two of version 1 have the same controller.
+    fn is_in(&self, hierarchy: &Hierarchy) -> bool {
+        let mut controllers = hierarchy.controllers.iter();
+        hierarchy.version == self.version
+            && (self.version == Version::Two || controllers.any(|it| self.controllers.contains(it)))
+    }
+
     fn entrance_file(&self) -> &'static str {
         match self.version {
             Version::One => THREADS_FILE,
@@ -353,12 +430,18 @@ impl Tree {
         Ok(left.len())
     }
 
-    fn remove(&self) {
-        let own = self.directory.parent().unwrap_or(&self.directory);
+    /// Removes what has no process. Absent is as good, and one that is not empty must stay.
+    fn remove_empty(&self) {
         for process in Process::ALL {
-            // Absent is as good, and one that is not empty must stay.
             drop(fs::remove_dir(self.of(process)));
         }
+        drop(fs::remove_dir(self.of(Process::Supervisor)));
+        drop(fs::remove_dir(&self.directory));
+    }
+
+    fn remove(&self) {
+        let own = self.directory.parent().unwrap_or(&self.directory);
+        self.remove_empty();
         if self.version == Version::Two {
             for controller in &self.controllers {
                 let off = format!("-{}", controller.name(self.version));
@@ -367,8 +450,7 @@ impl Tree {
             }
         }
         drop(fs::write(own.join(MEMBERS_FILE), "0"));
-        drop(fs::remove_dir(self.of(Process::Supervisor)));
-        drop(fs::remove_dir(&self.directory));
+        self.remove_empty();
     }
 }
 

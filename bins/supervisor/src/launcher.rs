@@ -1,6 +1,6 @@
 //! How each process is started: what it gets and what it does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -149,6 +149,11 @@ impl Launcher {
     /// The cgroups of the processes.
     pub(crate) fn cgroups(&self) -> &Cgroups {
         &self.shares.cgroups
+    }
+
+    /// See [`Cgroups::keep`].
+    pub(crate) fn keep_in_cgroups(&mut self, running: &[(Process, i32)]) -> BTreeSet<Process> {
+        self.shares.cgroups.keep(running)
     }
 
     pub(crate) fn identities(&self) -> &Identities {

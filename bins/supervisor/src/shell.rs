@@ -152,6 +152,21 @@ impl Shell {
             .is_some_and(|heartbeat| heartbeat.beats(now))
         {
             tell_own_starter(&[NotifyState::Watchdog]);
+            self.keep_in_cgroups();
+        }
+    }
+
+    /// Looks as often as the starter is told, since that is who moves processes.
+    fn keep_in_cgroups(&mut self) {
+        let machines = self.fleet.machines();
+        let running = machines.filter_map(|(process, machine)| Some((process, machine.pid()?)));
+        let moved = self.launcher.keep_in_cgroups(&running.collect::<Vec<_>>());
+        if !moved.is_empty() {
+            let names: Vec<_> = moved.iter().map(|process| process.name()).collect();
+            tracing::warn!(
+                processes = names.join(", "),
+                "moved out of their cgroups, as systemd does when a service beside ours gets or loses a controller; they are back"
+            );
         }
     }
 

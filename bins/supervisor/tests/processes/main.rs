@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod accusations;
+mod cgroups;
 mod endings;
 mod hanging_disk;
 mod node;

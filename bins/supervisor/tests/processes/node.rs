@@ -308,7 +308,7 @@ impl Drop for Node {
 }
 
 /// The directories of the cgroups of a process that Bulkhead has made.
-fn cgroups_of(pid: u32) -> Vec<PathBuf> {
+pub(crate) fn cgroups_of(pid: u32) -> Vec<PathBuf> {
     let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
