@@ -149,14 +149,12 @@ impl Cgroups {
         let everybody: Vec<_> = pids.chain([(Process::Supervisor, getpid())]).collect();
         let mut moved = BTreeSet::new();
         let former = self.make_lost_trees();
-        for tree in &self.trees {
-            for (process, pid) in &everybody {
+        // Where it could not be made anew that has been said.
+        for tree in self.trees.iter().filter(|tree| tree.has_supervisor()) {
+            let away = everybody.iter().filter(|(it, pid)| !tree.has(*it, *pid));
+            for (process, pid) in away {
                 let directory = tree.of(*process);
-                if members(&directory).is_ok_and(|members| members.contains(pid)) {
-                    continue;
-                }
-                let entrance = directory.join(MEMBERS_FILE);
-                match write(&entrance, &pid.to_string()) {
+                match write(&directory.join(MEMBERS_FILE), &pid.to_string()) {
                     Ok(()) => drop(moved.insert(*process)),
                     Err(error) => {
                         tracing::warn!(%process, "{}", fault("put it back into", &directory, &error));
@@ -172,7 +170,9 @@ impl Cgroups {
             }
         }
         for tree in former {
-            tree.remove_empty();
+            if self.trees.iter().all(|it| it.directory != tree.directory) {
+                tree.remove_empty();
+            }
         }
         moved
     }
@@ -180,11 +180,8 @@ impl Cgroups {
     /// Makes those trees anew in which the supervisor is no longer, below where it is now;
     /// returns what they were.
     fn make_lost_trees(&mut self) -> Vec<Tree> {
-        let has_supervisor = |tree: &Tree| {
-            members(&tree.of(Process::Supervisor)).is_ok_and(|it| it.contains(&getpid()))
-        };
         let mut former = Vec::new();
-        for tree in self.trees.iter_mut().filter(|tree| !has_supervisor(tree)) {
+        for tree in self.trees.iter_mut().filter(|tree| !tree.has_supervisor()) {
             let is_its = |found: &Hierarchy| tree.is_in(found);
             let Some(hierarchy) = find().into_iter().find(is_its) else {
                 continue;
@@ -363,6 +360,14 @@ impl Tree {
 
     fn of(&self, process: Process) -> PathBuf {
         self.directory.join(process.name())
+    }
+
+    fn has(&self, process: Process, pid: Pid) -> bool {
+        members(&self.of(process)).is_ok_and(|members| members.contains(&pid))
+    }
+
+    fn has_supervisor(&self) -> bool {
+        self.has(Process::Supervisor, getpid())
     }
 
     /// Whether it is in this hierarchy; no two of version 1 have the same controller.
