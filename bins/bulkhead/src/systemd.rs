@@ -54,9 +54,12 @@ pub(crate) fn ask_for_lines(of: Option<Process>) -> Vec<String> {
     of_units(&words, "_SYSTEMD_UNIT", of)
 }
 
-/// What asks journalctl for what a unit has said last.
+/// What asks journalctl for what the processes of a unit have said last. With `--unit` it
+/// would tell what systemd says of the unit too, which is three lines for a reload that
+/// fails, and the journal may have those after the reason.
 pub(crate) fn ask_why(unit: &str) -> Vec<String> {
-    let words = ["--lines=3", "--output=cat", "--no-pager", "--unit", unit];
+    let of_unit = format!("_SYSTEMD_UNIT={unit}");
+    let words = ["--lines=3", "--output=cat", "--no-pager", &of_unit];
     words.map(str::to_owned).into()
 }
 
