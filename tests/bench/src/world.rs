@@ -79,21 +79,14 @@ impl World {
 
     /// A pod with one container that notes its life.
     pub(crate) fn manifest(&self, name: &str, more: &[&str]) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "terminationGracePeriodSeconds": 5,
-                "containers": [{
-                    "name": "main",
-                    "image": TESTAPP,
-                    "args": World::program_arguments(name, more),
-                    "volumeMounts": [{"name": "journal", "mountPath": JOURNAL_DIRECTORY}],
-                }],
-                "volumes": [{"name": "journal", "hostPath": {"path": self.bulkhead.paths().shared}}],
-            },
-        })
+        let mut manifest = World::smallest(name);
+        let journal =
+            json!({"name": "journal", "hostPath": {"path": self.bulkhead.paths().shared}});
+        manifest["spec"]["volumes"] = json!([journal]);
+        let main = &mut manifest["spec"]["containers"][0];
+        main["args"] = json!(World::program_arguments(name, more));
+        main["volumeMounts"] = json!([{"name": "journal", "mountPath": JOURNAL_DIRECTORY}]);
+        manifest
     }
 
     /// The smallest pod that goes on running: one container, no volume.

@@ -23,7 +23,7 @@ const BYTES: u64 = 16 << 30;
 
 static MOUNTED: AtomicBool = AtomicBool::new(false);
 
-/// The disk of all test nodes that are made while this lives.
+/// A disk that is mounted: all test nodes that are made until this is dropped are on it.
 #[derive(Debug)]
 pub struct Disk(());
 
