@@ -10,6 +10,7 @@ mod context;
 mod lifecycle;
 mod notify_socket;
 mod permitted;
+mod remote_mounts;
 mod restarts;
 mod start;
 mod users;

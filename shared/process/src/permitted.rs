@@ -13,6 +13,8 @@ use confine::{Calls, Files, Permitted, View};
 use node_config::{NodeConfig, STARTING, paths};
 use topology::{Access, Namespace, Need, Place, Process, row};
 
+use crate::remote_mounts::RemoteMounts;
+
 /// Variables that name the certificates of authorities: a file, and a directory.
 const AUTHORITY_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
@@ -84,7 +86,7 @@ fn may_be_new(place: Place) -> bool {
 /// is not there: the nearest directory above may have much else.
 fn standing(path: &Path, may_be_new: bool) -> Vec<PathBuf> {
     if may_be_new {
-        return above(path);
+        return above(path, &RemoteMounts::read());
     }
     if path.symlink_metadata().is_err() {
         return Vec::new();
@@ -104,11 +106,15 @@ fn itself(path: PathBuf) -> Option<PathBuf> {
 }
 
 /// The directories above a path, and above what it is a link to. The path itself is not
-/// looked at: it may be a mount that hangs, and nothing else is to hang with it.
-fn above(path: &Path) -> Vec<PathBuf> {
+/// looked at, nor a file system of another machine that it is in, which the directory stands
+/// for that this is mounted in: it may hang, and nothing else is to hang with it.
+fn above(path: &Path, remote: &RemoteMounts) -> Vec<PathBuf> {
     let mut above = Vec::new();
     let mut path = path.to_path_buf();
     for _ in 0..MAX_LINKS {
+        let mount = remote.on_the_way_to(&path).map(Path::to_path_buf);
+        let is_remote = mount.is_some();
+        path = mount.unwrap_or(path);
         let Some(directory) = nearest_above(&path) else {
             // Right below the root directory: as it is now.
             above.push(path);
@@ -116,6 +122,9 @@ fn above(path: &Path) -> Vec<PathBuf> {
         };
         above.extend(directory.canonicalize());
         above.push(directory);
+        if is_remote {
+            break;
+        }
         let Ok(target) = path.read_link() else {
             break;
         };
@@ -178,7 +187,8 @@ mod tests {
     #[test]
     fn nothing_stands_for_the_whole_file_system() {
         assert_eq!(nearest_above(Path::new("/absent")), None);
-        assert_eq!(above(Path::new("/absent")), [Path::new("/absent")]);
+        let above = above(Path::new("/absent"), &RemoteMounts::default());
+        assert_eq!(above, [Path::new("/absent")]);
         assert_eq!(itself("/usr".into()), Some("/usr".into()));
     }
 

@@ -1,14 +1,16 @@
-//! A disk with the state of a process that hangs does not keep who looks at it from ending.
+//! A disk that hangs keeps nobody from what is elsewhere: not who looks at the state of
+//! processes from ending, and not the supervisor from making the mounts of a process.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
+use bulkhead_api::v1::ReloadRequest;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use topology::WATCH_DIRECTORY_NAME;
 
-use crate::node::{Node, exists};
+use crate::node::{KUBELET_HEADER, Node, PATIENCE, all_ready, exists};
 
 /// A file system that never answers, over a directory, until it is dropped.
 struct Hanging {
@@ -77,4 +79,26 @@ async fn nor_who_watches_where_systemd_supervises() {
     node.until(|| !exists(pid)).await;
     drop(hanging);
     assert_eq!(node.ended().await.code(), Some(0), "{}", node.errors());
+}
+
+#[tokio::test]
+async fn manifests_somewhere_on_a_disk_that_hangs_keep_the_supervisor_from_nothing() {
+    let mut node = Node::ready().await;
+    let manifests = node.path("etc/disk/cluster/manifests");
+    fs::create_dir_all(&manifests).unwrap();
+    let hanging = Hanging::over(node.path("etc/disk"));
+    let config = format!("{KUBELET_HEADER}staticPodPath: {}\n", manifests.display());
+    fs::write(node.path("config.yaml"), config).unwrap();
+    let mut client = node.client();
+    let reload = client.reload(ReloadRequest {});
+    let reloaded = tokio::time::timeout(PATIENCE, reload).await;
+    let reloaded = reloaded.expect("the reload hangs").unwrap().into_inner();
+    assert!(reloaded.restarted.contains(&"config-sourcer".to_owned()));
+    node.wait_for(all_ready).await;
+
+    node.signal(Signal::SIGTERM);
+    node.ended().await;
+    node.start().await;
+    node.wait_for(all_ready).await;
+    drop(hanging);
 }
