@@ -227,13 +227,11 @@ impl ProcessFields {
             return Err((".openFiles", reason));
         }
         if let Some(filter) = &self.log_filter {
-            let strange = |character: char| character.is_control();
-            if filter.len() > MAX_LOG_FILTER_BYTES || filter.contains(strange) {
-                return Err((
-                    ".logFilter",
-                    "it is too long or has control characters".to_owned(),
-                ));
+            if filter.len() > MAX_LOG_FILTER_BYTES {
+                let reason = format!("it is longer than {MAX_LOG_FILTER_BYTES} bytes");
+                return Err((".logFilter", reason));
             }
+            telemetry::check_filter(filter).map_err(|reason| (".logFilter", reason))?;
         }
         let max_restart_wait = self.max_restart_wait.map(|GoDuration(wait)| wait);
         if max_restart_wait.is_some_and(|wait| !RESTART_WAITS.contains(&wait)) {
@@ -335,6 +333,10 @@ mod tests {
             (
                 "processes: {pleg: {logFilter: \"a\\nb\"}}",
                 "processes.pleg.logFilter",
+            ),
+            (
+                "processes: {pod-worker-pool: {logFilter: verbose}}",
+                "processes.pod-worker-pool.logFilter: \"verbose\" is neither",
             ),
         ] {
             let error = parse(body).unwrap_err();

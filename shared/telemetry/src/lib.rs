@@ -10,8 +10,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Environment variable with the filter: `info`, `debug`, `pleg=trace,info` ...
-/// Levels by crate and module are all that is understood: filters by span or field
-/// would have every process link a regex engine.
+/// Levels by process, crate and module are all that is understood: filters by span or
+/// field would have every process link a regex engine.
 pub const LEVEL_VARIABLE: &str = "BULKHEAD_LOG";
 
 /// Environment variable with the format: `text` or `json`.
@@ -28,8 +28,19 @@ pub fn start_on<W>(writers: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = std::env::var(LEVEL_VARIABLE).ok();
-    let registry = tracing_subscriber::registry().with(filter_of(filter.as_deref()));
+    let filter = std::env::var_os(LEVEL_VARIABLE).unwrap_or_default();
+    start_with(&filter.to_string_lossy(), writers);
+}
+
+fn start_with<W>(filter: &str, writers: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (levels, problem) = match levels_of(filter) {
+        Ok(levels) => (levels, None),
+        Err(problem) => (usual_levels(), Some(problem)),
+    };
+    let registry = tracing_subscriber::registry().with(levels);
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(writers)
         .with_ansi(false)
@@ -40,20 +51,61 @@ where
     } else {
         registry.with(layer).try_init()
     };
-    // Already started: by an earlier call, or by a test.
-    drop(started);
+    // Otherwise already started: by an earlier call, or by a test.
+    if started.is_ok()
+        && let Some(problem) = problem
+    {
+        tracing::warn!("{LEVEL_VARIABLE} does not count: {problem}");
+    }
 }
 
-/// What is logged: as the variable says; `info` of everything that it does not name.
-fn filter_of(variable: Option<&str>) -> Targets {
-    let named: Targets = variable
-        .filter(|filter| !filter.is_empty())
-        .and_then(|filter| filter.parse().ok())
-        .unwrap_or_default();
-    match named.default_level() {
-        Some(_) => named,
-        None => named.with_default(LevelFilter::INFO),
+/// Whether a text is a filter in the form of [`LEVEL_VARIABLE`].
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn check_filter(filter: &str) -> Result<(), String> {
+    levels_of(filter).map(drop)
+}
+
+/// What a filter says; `info` of everything that it does not name. The parser of
+/// `Targets` is not asked, since it takes any word for a target: `verbose` would be one,
+/// and so would the name of a process, which no crate has where it has a dash.
+fn levels_of(filter: &str) -> Result<Targets, String> {
+    let mut levels = usual_levels();
+    if filter.is_empty() {
+        return Ok(levels);
     }
+    for part in filter.split(',') {
+        let part = part.trim();
+        let wrong = || format!("{part:?} is neither {LEVELS}, nor one of them as PROCESS=LEVEL");
+        let (target, level) = match part.split_once('=') {
+            Some((target, level)) => (Some(target), level),
+            None => (None, part),
+        };
+        // An empty one would be `error`.
+        let level = Some(level).filter(|level| !level.is_empty());
+        let level: LevelFilter = level.and_then(|it| it.parse().ok()).ok_or_else(wrong)?;
+        levels = match target {
+            Some(target) if is_target(target) => {
+                levels.with_target(target.replace('-', "_"), level)
+            }
+            Some(_) => return Err(wrong()),
+            None => levels.with_default(level),
+        };
+    }
+    Ok(levels)
+}
+
+const LEVELS: &str = "off, error, warn, info, debug or trace";
+
+fn usual_levels() -> Targets {
+    Targets::new().with_default(LevelFilter::INFO)
+}
+
+/// Whether a process, a crate or a module can be called so.
+fn is_target(name: &str) -> bool {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:".contains(&byte);
+    !name.is_empty() && name.bytes().all(usual)
 }
 
 /// An error with all its causes on one line, for logs and for people.
@@ -74,40 +126,107 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tracing_subscriber::filter::LevelFilter;
+    use std::io;
+    use std::sync::Mutex;
+
+    use tracing::Level;
 
     use super::*;
 
+    /// What a filter has logged of a target.
+    fn level(filter: &Targets, target: &str) -> LevelFilter {
+        let most_first = [
+            Level::TRACE,
+            Level::DEBUG,
+            Level::INFO,
+            Level::WARN,
+            Level::ERROR,
+        ];
+        let mut enabled = most_first.iter();
+        let first = enabled.find(|level| filter.would_enable(target, level));
+        first.map_or(LevelFilter::OFF, |level| LevelFilter::from_level(*level))
+    }
+
     #[test]
-    fn levels_are_set_for_all_and_for_single_crates() {
-        for (variable, pleg, others) in [
-            (None, LevelFilter::INFO, LevelFilter::INFO),
-            (Some(""), LevelFilter::INFO, LevelFilter::INFO),
-            (Some("no such level!"), LevelFilter::INFO, LevelFilter::INFO),
-            (Some("debug"), LevelFilter::DEBUG, LevelFilter::DEBUG),
+    fn levels_are_set_for_all_and_for_single_processes() {
+        const INFO: LevelFilter = LevelFilter::INFO;
+        for (filter, pleg, pool, others) in [
+            ("", INFO, INFO, INFO),
             (
-                Some("pleg=trace,info"),
-                LevelFilter::TRACE,
-                LevelFilter::INFO,
+                "debug",
+                LevelFilter::DEBUG,
+                LevelFilter::DEBUG,
+                LevelFilter::DEBUG,
             ),
-            (Some("warn,pleg=off"), LevelFilter::OFF, LevelFilter::WARN),
+            ("pleg=trace,info", LevelFilter::TRACE, INFO, INFO),
+            ("pleg=trace", LevelFilter::TRACE, INFO, INFO),
+            (
+                "warn, pleg=off",
+                LevelFilter::OFF,
+                LevelFilter::WARN,
+                LevelFilter::WARN,
+            ),
+            ("pod-worker-pool=debug", INFO, LevelFilter::DEBUG, INFO),
+            (
+                "pod_worker_pool::steps=debug",
+                INFO,
+                LevelFilter::DEBUG,
+                INFO,
+            ),
         ] {
-            let filter = filter_of(variable);
-            let enabled = |target: &str| {
-                let levels = [
-                    tracing::Level::TRACE,
-                    tracing::Level::DEBUG,
-                    tracing::Level::INFO,
-                    tracing::Level::WARN,
-                    tracing::Level::ERROR,
-                ];
-                let first = levels
-                    .iter()
-                    .find(|level| filter.would_enable(target, level));
-                first.map_or(LevelFilter::OFF, |level| LevelFilter::from_level(*level))
-            };
-            assert_eq!(enabled("pleg::shell"), pleg, "{variable:?}");
-            assert_eq!(enabled("pool"), others, "{variable:?}");
+            let levels = levels_of(filter).unwrap();
+            assert_eq!(level(&levels, "pleg::shell"), pleg, "{filter:?}");
+            let target = "pod_worker_pool::steps::context";
+            assert_eq!(level(&levels, target), pool, "{filter:?}");
+            assert_eq!(level(&levels, "prober"), others, "{filter:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_filter_is_refused_with_the_part_that_is_wrong() {
+        for (filter, wrong) in [
+            ("verbose", "verbose"),
+            ("pleg", "pleg"),
+            ("info,pleg=loud", "pleg=loud"),
+            ("pleg=", "pleg="),
+            ("=debug", "=debug"),
+            ("debug,", ""),
+            ("6", "6"),
+            ("pleg=debug=trace", "pleg=debug=trace"),
+            ("pleg[{pod}]=debug", "pleg[{pod}]=debug"),
+            ("no such level!", "no such level!"),
+        ] {
+            let problem = check_filter(filter).unwrap_err();
+            let start = format!("{wrong:?} is neither");
+            assert!(problem.starts_with(&start), "{filter:?}: {problem}");
+        }
+    }
+
+    static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    struct Log;
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            LOG.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_no_filter_is_one_warning_and_info_is_logged() {
+        start_with("verbose", || Log);
+        tracing::info!("shown");
+        tracing::debug!("hidden");
+        let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+        let lines: Vec<_> = log.lines().collect();
+        let [warning, shown] = lines[..] else {
+            panic!("{log}");
+        };
+        assert!(warning.contains("WARN BULKHEAD_LOG does not count: \"verbose\""));
+        assert!(shown.contains("shown"));
     }
 }
