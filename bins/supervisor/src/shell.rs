@@ -37,6 +37,7 @@ use crate::policy::{
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
+use crate::status_readers;
 
 /// How often files are looked at while a process waits for another
 /// configuration.
@@ -494,6 +495,8 @@ impl Shell {
         self.files.note();
         let new = settings::resolve_again(&self.flags, &self.settings.node)?;
         check_minimum(&self.degradations, &new.bulkhead.minimum_confinement)?;
+        // With what the next start would end, nobody is to find out at the next boot.
+        status_readers::group(&new.bulkhead, self.launcher.identities())?;
         if new.bulkhead.status_group != self.settings.bulkhead.status_group {
             tracing::warn!("statusGroup changed: it counts from the supervisor's next start on");
         }
