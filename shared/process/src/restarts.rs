@@ -4,7 +4,8 @@
 //!
 //! A run does both before it reads anything from outside. What is remembered from one start
 //! to the next is a line in the state directory of the process, so a run that was broken
-//! into can have later runs start at once; systemd's own limit of starts is for that.
+//! into can have later runs start at once; systemd's own limit of starts is for that. What
+//! another boot left there counts as nothing: that it ended with the node is no crash.
 //! Not here: what our supervisor does, which waits and looks before it starts a process.
 
 use std::fs::{self, File};
@@ -17,10 +18,10 @@ use std::time::Duration;
 use backoff::pace::{Moment, Pace};
 use nix::fcntl::OFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use topology::{Process, RESTARTS_VARIABLE, row};
+use topology::{BOOT_VARIABLE, Process, RESTARTS_VARIABLE, row};
 
 /// More than the line has.
-const MAX_RECORD_BYTES: u64 = 64;
+const MAX_RECORD_BYTES: u64 = 128;
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,9 +31,19 @@ struct Series {
     started: Moment,
 }
 
-/// The file that remembers the starts, where systemd starts this process.
-pub(crate) fn record() -> Option<PathBuf> {
-    std::env::var_os(RESTARTS_VARIABLE).map(PathBuf::from)
+/// Where the starts of this process are remembered, where systemd starts it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    file: PathBuf,
+    /// This boot of the node, by a word.
+    boot: String,
+}
+
+/// As the service of this process names it.
+pub(crate) fn record() -> Option<Record> {
+    let file = PathBuf::from(std::env::var_os(RESTARTS_VARIABLE)?);
+    let boot = std::env::var(BOOT_VARIABLE).unwrap_or_default();
+    Some(Record { file, boot })
 }
 
 /// Waits as long as this start has to because of those before.
@@ -40,7 +51,7 @@ pub(crate) fn record() -> Option<PathBuf> {
     clippy::disallowed_methods,
     reason = "nothing else runs in the process yet"
 )]
-pub(crate) fn wait_for_turn(record: &Path, process: Process) {
+pub(crate) fn wait_for_turn(record: &Record, process: Process) {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Duration::try_from(now).unwrap_or_default();
     let jitter = rand::random_range(-1.0..=1.0);
@@ -60,11 +71,8 @@ pub(crate) fn wait_for_turn(record: &Path, process: Process) {
 ///
 /// # Errors
 /// When it cannot be remembered.
-fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<Duration> {
-    // A later moment than the end of a wait was one of an earlier boot.
-    let before = read(record)
-        .and_then(|text| parse(&text))
-        .filter(|series| series.started <= now + 2 * cap);
+fn start(record: &Record, cap: Duration, now: Moment, jitter: f64) -> io::Result<Duration> {
+    let before = read(&record.file).and_then(|text| parse(&text, &record.boot));
     // The first start of all, or since the machine started.
     let (wait, next) = match before {
         None => (
@@ -77,7 +85,10 @@ fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<D
         Some(before) => before.ended(now, cap, jitter),
     };
     let (failures, started) = (next.failures, next.started.as_millis());
-    write(record, &format!("{failures} {started}\n"))?;
+    write(
+        &record.file,
+        &format!("{failures} {started} {}\n", record.boot),
+    )?;
     Ok(wait)
 }
 
@@ -110,8 +121,14 @@ fn write(record: &Path, text: &str) -> io::Result<()> {
     fs::rename(new, record)
 }
 
-fn parse(text: &str) -> Option<Series> {
-    let (failures, started) = text.trim_end().split_once(' ')?;
+/// What this boot of the node has left.
+fn parse(text: &str, boot: &str) -> Option<Series> {
+    let mut words = text.trim_end_matches('\n').splitn(3, ' ');
+    let (failures, started) = (words.next()?, words.next()?);
+    // Moments of another one are on another clock.
+    if words.next()? != boot {
+        return None;
+    }
     Some(Series {
         failures: failures.parse().ok()?,
         started: Duration::from_millis(started.parse().ok()?),
@@ -157,10 +174,17 @@ mod tests {
 
     const CAP: Duration = Duration::from_secs(10);
 
+    fn in_boot(boot: &str, directory: &Path) -> Record {
+        Record {
+            file: directory.join("restarts"),
+            boot: boot.to_owned(),
+        }
+    }
+
     /// The waits at so many starts, when each run lasts so long.
     fn waits(count: usize, lasts: Duration) -> Vec<Duration> {
         let directory = tempfile::tempdir().unwrap();
-        let record = directory.path().join("restarts");
+        let record = in_boot("0c", directory.path());
         let mut now = Duration::from_secs(1000);
         let mut waits = Vec::new();
         for _ in 0..count {
@@ -190,30 +214,61 @@ mod tests {
     }
 
     #[test]
+    fn a_boot_of_the_node_begins_a_new_series() {
+        let directory = tempfile::tempdir().unwrap();
+        // At each boot it starts at about the same moment of a clock that begins with it.
+        for (number, now) in [5_000, 5_300, 4_900]
+            .into_iter()
+            .cycle()
+            .take(12)
+            .enumerate()
+        {
+            let record = in_boot(&format!("{number:032x}"), directory.path());
+            let wait = start(&record, CAP, Duration::from_millis(now), 0.0).unwrap();
+            assert_eq!(wait, Duration::ZERO, "boot {number}");
+            let text = fs::read_to_string(&record.file).unwrap();
+            assert_eq!(text, format!("0 {now} {number:032x}\n"));
+        }
+    }
+
+    #[test]
     fn what_is_remembered_of_an_earlier_boot_or_is_damaged_is_as_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let record = directory.path().join("restarts");
+        let record = in_boot("0c", directory.path());
         let now = Duration::from_secs(5);
-        for text in ["", "3", "x 1", "3 x", "-1 5", "9 26000"] {
-            fs::write(&record, text).unwrap();
+        let of_others = ["9 4999 0d", "9 4999", "9 4999 ", "9 26000 0b"];
+        let damaged = ["", "3", "x 1 0c", "3 x 0c", "-1 5 0c", "9 4999 0c 0c"];
+        for text in of_others.into_iter().chain(damaged) {
+            fs::write(&record.file, text).unwrap();
             let wait = start(&record, CAP, now, 0.0).unwrap();
             assert_eq!(wait, Duration::ZERO, "{text}");
-            assert_eq!(fs::read_to_string(&record).unwrap(), "0 5000\n", "{text}");
+            let written = fs::read_to_string(&record.file).unwrap();
+            assert_eq!(written, "0 5000 0c\n", "{text}");
         }
         // One that was killed while it waited is none.
         for started in [4_999, 15_000] {
-            fs::write(&record, format!("9 {started}\n")).unwrap();
+            fs::write(&record.file, format!("9 {started} 0c\n")).unwrap();
             assert_eq!(start(&record, CAP, now, 0.0).unwrap(), CAP, "{started}");
         }
     }
 
     #[test]
+    fn the_longest_line_can_be_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = in_boot(&"f".repeat(32), directory.path());
+        let now = Duration::from_millis(u64::MAX);
+        let line = format!("{} {} {}\n", u32::MAX, now.as_millis(), record.boot);
+        fs::write(&record.file, line).unwrap();
+        let text = read(&record.file).unwrap();
+        let series = parse(&text, &record.boot).unwrap();
+        assert_eq!((series.failures, series.started), (u32::MAX, now));
+    }
+
+    #[test]
     fn what_a_broken_run_left_in_place_of_the_record_holds_up_no_later_one() {
         let directory = tempfile::tempdir().unwrap();
-        let (record, other) = (
-            directory.path().join("restarts"),
-            directory.path().join("other"),
-        );
+        let other = directory.path().join("other");
+        let record = in_boot("0c", directory.path());
         let left: [&dyn Fn(&Path); 4] = [
             &|path| mkfifo(path, Mode::S_IRWXU).unwrap(),
             &|path| File::create(path).unwrap().set_len(1 << 40).unwrap(),
@@ -222,16 +277,16 @@ mod tests {
         ];
         for (number, leave) in left.into_iter().enumerate() {
             for name in ["restarts", "restarts.new"] {
-                fs::write(&other, "9 4000\n").unwrap();
-                let _ = fs::remove_file(&record);
+                fs::write(&other, "9 4000 0c\n").unwrap();
+                let _ = fs::remove_file(&record.file);
                 leave(&directory.path().join(name));
                 let now = Duration::from_secs(5);
                 let wait = start(&record, CAP, now, 0.0).unwrap();
                 assert_eq!(wait, Duration::ZERO, "{number} {name}");
-                let text = fs::read_to_string(&record).unwrap();
-                assert_eq!(text, "0 5000\n", "{number} {name}");
-                assert!(fs::symlink_metadata(&record).unwrap().is_file());
-                assert_eq!(fs::read_to_string(&other).unwrap(), "9 4000\n");
+                let text = fs::read_to_string(&record.file).unwrap();
+                assert_eq!(text, "0 5000 0c\n", "{number} {name}");
+                assert!(fs::symlink_metadata(&record.file).unwrap().is_file());
+                assert_eq!(fs::read_to_string(&other).unwrap(), "9 4000 0c\n");
             }
         }
     }

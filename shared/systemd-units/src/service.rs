@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use topology::{
-    ALLOCATOR_VARIABLES, EXIT_SOCKET_HARMED, Process, ProcessRow, RESTARTS_VARIABLE,
+    ALLOCATOR_VARIABLES, BOOT_VARIABLE, EXIT_SOCKET_HARMED, Process, ProcessRow, RESTARTS_VARIABLE,
     WATCH_DIRECTORY_NAME,
 };
 
@@ -57,8 +57,9 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          # systemd does not know what it refuses to others; who watches does.\n\
          Environment={REFUSALS_VARIABLE}={RUN_DIRECTORY}/{WATCH_DIRECTORY_NAME}/{process}.notify\n\
          # Who ends again and again waits longer each time before it starts, by what it has\n\
-         # there: systemd 252 has one wait for all.\n\
+         # there of this boot: systemd 252 has one wait for all.\n\
          Environment={RESTARTS_VARIABLE}=/var/lib/bulkhead/{process}/restarts\n\
+         Environment={BOOT_VARIABLE}=%b\n\
          # Its own wait is counted.\n\
          TimeoutStartSec={START_SECONDS}\n\
          WatchdogSec={WATCHDOG_SECONDS}\n\

@@ -156,15 +156,18 @@ fn a_process_is_started_again_at_once_however_often_it_ends() {
         let text = service::service(row);
         // The wait is its own.
         assert_eq!(values(&text, "RestartSec"), ["0"]);
-        let record = format!("=/var/lib/bulkhead/{}/restarts", row.process);
-        let of_record = |value: &&str| value.ends_with(&record);
-        assert_eq!(
-            values(&text, "Environment")
-                .into_iter()
-                .filter(of_record)
-                .count(),
-            1
+        // What it knows of earlier starts, and to which boot of the node that belongs.
+        let record = format!(
+            "BULKHEAD_RESTARTS=/var/lib/bulkhead/{}/restarts",
+            row.process
         );
+        for variable in [&*record, "BULKHEAD_BOOT=%b"] {
+            assert!(
+                values(&text, "Environment").contains(&variable),
+                "{}: {variable}",
+                row.process
+            );
+        }
         // Kills a second apart, after which nobody waits, do not come near the limit.
         assert_eq!(values(&text, "StartLimitIntervalSec"), ["20"]);
         assert_eq!(values(&text, "StartLimitBurst"), ["25"]);

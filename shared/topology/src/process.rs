@@ -39,6 +39,10 @@ pub const WATCH_FILE_NAME: &str = "found";
 /// supervises it.
 pub const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
 
+/// Variable beside it that names the boot of the node: what an earlier one left in that file
+/// is as nothing.
+pub const BOOT_VARIABLE: &str = "BULKHEAD_BOOT";
+
 /// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h),
 /// where systemd supervises it: `bulkhead-repair@.service` has systemd make another.
 pub const EXIT_SOCKET_HARMED: u8 = 69;

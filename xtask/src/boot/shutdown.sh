@@ -32,6 +32,7 @@ has_ended() { [ -s "/notes/ended-$1" ]; }
 # comes_before FILE FILE: the time in the first, in hundredths of a second since the boot of
 # the machine, is before that in the second.
 comes_before() { [ "$(cat "/notes/$1")" -lt "$(cat "/notes/$2")" ]; }
+begins_a_new_series() { grep -q "^0 [0-9]* $(tr -d - < /proc/sys/kernel/random/boot_id)\$" "/var/lib/bulkhead/$1/restarts"; }
 
 # begin_shutdown STARTER: which is to start with the next boot as well.
 begin_shutdown() {
@@ -66,6 +67,9 @@ after_shutdown() {
     claim "$1: critical pods are asked to end once usual ones have ended" comes_before ended-usual asked-critical
     for pod in usual critical; do
         claim "$1: the $pod pod that ended with the node starts with its next boot" is_ready "$pod"
+    done
+    [ "$1" = bulkhead.service ] || for process in $processes; do
+        claim "$1: that $process ended with the node is no crash" begins_a_new_series "$process"
     done
     systemctl disable --quiet --now "$1"
 }
