@@ -1,6 +1,5 @@
 //! The command line. Flags that the kubelet has keep its names and meaning.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -61,9 +60,10 @@ pub struct Flags {
     pub hostname_override: Option<String>,
 
     /// Address of the node; without it that of the interface with the default
-    /// route.
+    /// route, IPv4 before IPv6. `::` asks for IPv6 before IPv4. Of a pair of addresses,
+    /// separated by a comma, the first counts.
     #[arg(long, value_name = "ADDRESS", help_heading = "As the kubelet")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<String>,
 
     /// Labels of the node, for pods that select it: key=value,...
     #[arg(

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
@@ -16,7 +17,7 @@ use topology::{Identities, Process};
 use crate::directories::{check_owned, check_owned_file, check_passable};
 use crate::failure::Failure;
 use crate::flags::Flags;
-use crate::node_address;
+use crate::node_address::{self, Wanted};
 
 /// A setting that cannot be.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,14 @@ pub(crate) enum SettingError {
     /// Not `key=value`.
     #[error("--node-labels {0}: give key=value,key=value")]
     Label(String),
+    /// Pods are told it, and probes go there.
+    #[error("--node-ip {given}: {reason}")]
+    NodeIp {
+        /// What was given.
+        given: String,
+        /// Why it cannot be.
+        reason: &'static str,
+    },
     /// Names go into paths and into the names of pods.
     #[error("the node's name {0:?} is not a DNS subdomain: give another with --hostname-override")]
     NodeName(String),
@@ -189,8 +198,23 @@ fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
             .ok_or_else(|| refused(SettingError::Label(label.clone())))?;
         node.node_labels.insert(key.to_owned(), value.to_owned());
     }
-    node.node_ip = flags.node_ip.or_else(node_address::find);
+    node.node_ip = node_ip(flags.node_ip.as_deref())?;
     Ok(())
+}
+
+fn node_ip(flag: Option<&str>) -> Result<Option<IpAddr>, Failure> {
+    let wanted = node_address::wanted(flag).map_err(|reason| {
+        let given = flag.unwrap_or_default().to_owned();
+        refused(SettingError::NodeIp { given, reason })
+    })?;
+    Ok(match wanted {
+        Wanted::Found { ipv6_first } => node_address::find(ipv6_first),
+        Wanted::Given(address) => Some(address),
+        Wanted::FirstOfPair(address) => {
+            tracing::warn!(%address, "--node-ip: the node has one address here, the first of the pair");
+            Some(address)
+        }
+    })
 }
 
 /// The programs that are asked for credentials of registries, where there are any.
@@ -279,7 +303,9 @@ fn absolute(flag: &'static str, path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn node_name(flags: &Flags) -> Result<String, Failure> {
-    let name = match &flags.hostname_override {
+    // Empty text, of a unit's variable that is not set, is no name for a kubelet either.
+    let given = flags.hostname_override.as_ref();
+    let name = match given.filter(|name| !name.is_empty()) {
         Some(name) => name.clone(),
         None => nix::unistd::gethostname()
             .map_err(|errno| Failure::System {

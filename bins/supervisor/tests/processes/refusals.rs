@@ -108,6 +108,9 @@ fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
     command.args(["--node-labels", "broken"]);
     assert_refused(command, 78, "--node-labels broken");
     let mut command = node.command();
+    command.args(["--node-ip", "127.0.0.1"]);
+    assert_refused(command, 78, "--node-ip 127.0.0.1");
+    let mut command = node.command();
     command
         .arg("--bulkhead-config")
         .arg(node.path("config.yaml"));

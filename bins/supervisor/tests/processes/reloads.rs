@@ -148,3 +148,21 @@ fn under_systemd_a_node_keeps_its_name_over_a_reload_and_not_over_a_start() {
     fs::write(node.path("run/node.json"), "{").unwrap();
     assert_eq!(again("third"), "third");
 }
+
+#[test]
+fn flags_of_a_node_mean_what_a_kubelet_takes_them_for() {
+    let node = Node::prepare();
+    let pair = prepare_as(&node, "node", &["--node-ip", "10.0.0.1,fd00::1"]);
+    assert_eq!(pair.node_ip, Some([10, 0, 0, 1].into()));
+    let found = prepare_as(&node, "node", &[]).node_ip;
+    // Empty text is no flag.
+    let empty = prepare_as(&node, "", &["--node-ip="]);
+    assert_eq!(empty.node_ip, found);
+    let host = nix::unistd::gethostname().unwrap();
+    assert_eq!(*empty.node_name, *host.to_string_lossy().to_lowercase());
+    // Nor is a family, whichever of its addresses the machine has.
+    for family in ["0.0.0.0", "::"] {
+        let address = prepare_as(&node, "node", &["--node-ip", family]).node_ip;
+        assert_ne!(address, Some(family.parse().unwrap()));
+    }
+}
