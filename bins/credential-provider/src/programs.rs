@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::cache::Cache;
 use crate::exchange;
-use crate::run::Runner;
+use crate::run::{OwnPlaces, Runner};
 
 /// A keyring, or for people why there is none.
 type Outcome = Result<Keyring, String>;
@@ -41,6 +41,7 @@ struct Inner {
 struct Program {
     configured: CredentialProvider,
     images: Vec<ImagePattern>,
+    places: OwnPlaces,
 }
 
 #[derive(Default)]
@@ -67,6 +68,7 @@ impl Programs {
                 .filter_map(|text| ImagePattern::parse(text).ok())
                 .collect(),
             configured,
+            places: OwnPlaces::default(),
         };
         let programs = configured.providers.into_iter().map(program).collect();
         Programs(Arc::new(Inner {
@@ -139,9 +141,16 @@ impl Programs {
 
 impl Inner {
     async fn run(&self, place: usize, repository: &str) -> Outcome {
-        let configured = &self.programs[place].configured;
+        let program = &self.programs[place];
+        let configured = &program.configured;
+        let turn = self.runner.turn(&program.places).await;
+        let turn = turn.map_err(|error| error.to_string())?;
+        // Who ran meanwhile may have been told the same: an answer may be for a registry.
+        if let Some(known) = self.state().cache.find(place, repository, Instant::now()) {
+            return Ok(known);
+        }
         let request = exchange::request(repository);
-        let answer = self.runner.run(configured, &request).await;
+        let answer = self.runner.run(turn, configured, &request).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let answer = exchange::answer(&answer, configured.default_cache_duration);
         let answer = answer.map_err(|error| error.to_string())?;

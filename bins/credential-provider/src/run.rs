@@ -15,7 +15,8 @@ use nix::unistd::Pid;
 use node_config::{CredentialProvider, PROGRAM_VARIABLES};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use crate::exchange::MAX_ANSWER_BYTES;
 use crate::mark::Mark;
@@ -25,6 +26,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Programs that run at once: the topology's figures for memory and tasks count with them.
 const MAX_AT_ONCE: usize = 4;
+
+/// Of one program: one that hangs leaves a place to the others.
+const MAX_OF_ONE: usize = MAX_AT_ONCE - 1;
 
 /// How much of a program's standard error goes to the log.
 const MAX_LOGGED_BYTES: usize = 2 << 10;
@@ -55,8 +59,11 @@ pub(crate) enum RunError {
         reason: String,
     },
     /// It took too long.
-    #[error("it gave no answer within {} s", DEADLINE.as_secs())]
+    #[error("it gave no answer in time ({} s)", DEADLINE.as_secs())]
     Deadline,
+    /// Its time was over before it was run.
+    #[error("it was not run: {MAX_AT_ONCE} others, or {MAX_OF_ONE} of it, ran for {} s", DEADLINE.as_secs())]
+    NoTurn,
     /// It printed too much.
     #[error("its answer has more than {MAX_ANSWER_BYTES} bytes")]
     TooLarge,
@@ -78,6 +85,23 @@ pub(crate) struct Runner {
     places: Semaphore,
 }
 
+/// The places of one program.
+#[derive(Debug)]
+pub(crate) struct OwnPlaces(Semaphore);
+
+impl Default for OwnPlaces {
+    fn default() -> Self {
+        OwnPlaces(Semaphore::new(MAX_OF_ONE))
+    }
+}
+
+/// A program may run while this is held, until its time is over.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    _places: [SemaphorePermit<'a>; 2],
+    deadline: Instant,
+}
+
 impl Runner {
     /// For the programs of this directory, which are root's or `owner`'s.
     pub(crate) fn new(directory: PathBuf, owner: u32) -> Runner {
@@ -90,22 +114,36 @@ impl Runner {
         }
     }
 
-    /// What the program answers to the request. Takes a minute at most, the wait for its
-    /// turn included.
+    /// Waits until a program with these places may run. Takes a minute at most, the
+    /// program's run included.
+    pub(crate) async fn turn<'a>(&'a self, own: &'a OwnPlaces) -> Result<Turn<'a>, RunError> {
+        let deadline = Instant::now() + DEADLINE;
+        let places = async {
+            // Those of the program first: who waits for one of them takes none of the others'.
+            let own = own.0.acquire().await;
+            Some([own.ok()?, self.places.acquire().await.ok()?])
+        };
+        // The semaphores are never closed.
+        match tokio::time::timeout_at(deadline, places).await {
+            Ok(Some(_places)) if Instant::now() < deadline => Ok(Turn { _places, deadline }),
+            _ => Err(RunError::NoTurn),
+        }
+    }
+
+    /// What the program answers to the request.
     pub(crate) async fn run(
         &self,
+        turn: Turn<'_>,
         provider: &CredentialProvider,
         request: &[u8],
     ) -> Result<Vec<u8>, RunError> {
         let running = async {
-            // The semaphore is never closed.
-            let _place = self.places.acquire().await;
             let path = self.directory.join(&provider.name);
             let mark = Mark::new();
             let child = self.start(provider, &path, &mark)?;
             exchange(&provider.name, child, mark, request).await
         };
-        let outcome = tokio::time::timeout(DEADLINE, running).await;
+        let outcome = tokio::time::timeout_at(turn.deadline, running).await;
         outcome.unwrap_or(Err(RunError::Deadline))
     }
 

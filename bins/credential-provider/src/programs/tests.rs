@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
@@ -107,4 +108,62 @@ async fn a_failure_is_not_kept() {
         assert_eq!(all.ask("a.io/web").await.failures.len(), 1);
         assert_eq!(asked(&directory), times);
     }
+}
+
+/// Starts asking `a`, which does not answer, for so many images, and waits until it runs
+/// as often as it may.
+async fn hanging(all: &Programs, directory: &TempDir, images: usize) -> Vec<AbortOnDropHandle<()>> {
+    let ask = |image: usize| {
+        let all = all.clone();
+        let asking = async move { drop(all.ask(&format!("a.io/{image}")).await) };
+        AbortOnDropHandle::new(tokio::spawn(asking))
+    };
+    let asking = (0..images).map(ask).collect();
+    while asked(directory) < images.min(3) {
+        tokio::task::yield_now().await;
+    }
+    asking
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_takes_no_turn_from_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let hang = format!(
+        "echo asked >> {}; exec sleep 1000",
+        directory.path().join("asked").display()
+    );
+    let answers = script(directory.path(), &answer("Image", "b.io", "1"));
+    let providers = vec![provider("a", "a.io", hang), provider("b", "b.io", answers)];
+    let all = programs(&directory, providers);
+    let asking = hanging(&all, &directory, 5).await;
+    assert_eq!(passwords(&all.ask("b.io/web").await), ["1"]);
+    assert_eq!(asked(&directory), 4);
+    // Whose time is over before its turn comes is not said to have been run.
+    let late = all.ask("a.io/late");
+    tokio::pin!(late);
+    assert!(futures_util::poll!(&mut late).is_pending());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let reason = "it was not run: 4 others, or 3 of it, ran for 60 s";
+    assert_eq!(late.await.failures, [("a".to_owned(), reason.to_owned())]);
+    drop(asking);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_turn_takes_what_came_for_its_registry_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let answer = answer("Registry", "a.io", "1");
+    let all = programs(
+        &directory,
+        vec![provider("a", "a.io", script(directory.path(), &answer))],
+    );
+    let images = (0..20).map(|image| format!("a.io/{image}"));
+    let asking = images.map(|image| {
+        let all = all.clone();
+        async move { all.ask(&image).await }
+    });
+    for known in join_all(asking).await {
+        assert_eq!(passwords(&known), ["1"]);
+    }
+    assert_eq!(asked(&directory), 3);
 }

@@ -12,6 +12,26 @@ struct Case {
     runner: Arc<Runner>,
 }
 
+impl Case {
+    async fn run(
+        &self,
+        provider: &CredentialProvider,
+        request: &[u8],
+    ) -> Result<Vec<u8>, RunError> {
+        run(&self.runner, provider, request).await
+    }
+}
+
+async fn run(
+    runner: &Runner,
+    provider: &CredentialProvider,
+    request: &[u8],
+) -> Result<Vec<u8>, RunError> {
+    let places = OwnPlaces::default();
+    let turn = runner.turn(&places).await?;
+    runner.run(turn, provider, request).await
+}
+
 /// A directory with one program, the shell.
 fn case() -> Case {
     let directory = tempfile::tempdir().unwrap();
@@ -40,7 +60,7 @@ async fn a_program_gets_its_request_and_its_environment_and_nothing_else() {
     let _inherited = nix::unistd::dup(&file).unwrap();
     let text = r#"read line; echo "$line $GIVEN $NOTIFY_SOCKET $CARGO_MANIFEST_DIR"
         readlink /proc/$$/fd/* || true"#;
-    let answer = case.runner.run(&script(text), b"asked\n").await.unwrap();
+    let answer = case.run(&script(text), b"asked\n").await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
     let (line, descriptors) = answer.split_once('\n').unwrap();
     assert_eq!(line, "asked given  ");
@@ -62,16 +82,16 @@ async fn failures_are_told_without_what_was_printed() {
             "its answer has more than 1048576 bytes",
         ),
     ] {
-        let refused = case.runner.run(&script(text), b"asked").await.unwrap_err();
+        let refused = case.run(&script(text), b"asked").await.unwrap_err();
         assert_eq!(refused.to_string(), expected, "{text}");
     }
     // Much on standard error holds up nobody.
     let text = "head -c 1000000 /dev/zero >&2; echo answer";
-    let answer = case.runner.run(&script(text), b"asked").await.unwrap();
+    let answer = case.run(&script(text), b"asked").await.unwrap();
     assert_eq!(answer, b"answer\n");
     // Nor does a large request that is not read.
     let request = vec![b'a'; 1 << 20];
-    let answer = case.runner.run(&script("echo answer"), &request).await;
+    let answer = case.run(&script("echo answer"), &request).await;
     assert_eq!(answer.unwrap(), b"answer\n");
 }
 
@@ -80,7 +100,7 @@ async fn a_program_that_is_not_there_or_that_others_may_replace_is_not_run() {
     let case = case();
     let mut absent = script("");
     absent.name = "absent".to_owned();
-    let refused = case.runner.run(&absent, b"").await.unwrap_err();
+    let refused = case.run(&absent, b"").await.unwrap_err();
     assert!(matches!(refused, RunError::Start { .. }), "{refused}");
     for (uid, mode, is_sticky, expected) in [
         (0, 0o755, false, None),
@@ -138,7 +158,7 @@ async fn hanging(
         file.display()
     );
     let runner = Arc::clone(&case.runner);
-    let running = tokio::spawn(async move { runner.run(&script(&text), b"").await });
+    let running = tokio::spawn(async move { run(&runner, &script(&text), b"").await });
     loop {
         if let Ok(ids) = fs::read_to_string(&file) {
             let (own, child) = ids.trim().split_once(' ').unwrap();
@@ -155,7 +175,7 @@ async fn a_program_that_hangs_is_killed_with_its_children_when_its_time_is_over(
     tokio::time::pause();
     tokio::time::advance(DEADLINE).await;
     let refused = running.await.unwrap().unwrap_err();
-    assert_eq!(refused.to_string(), "it gave no answer within 60 s");
+    assert_eq!(refused.to_string(), "it gave no answer in time (60 s)");
     for id in &ids {
         is_dead(id).await;
     }
