@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,6 +22,10 @@ const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Lines of one process that wait for the disk, 1 MiB at most: none takes the places
 /// of the others.
 const MAX_WAITING_LINES: usize = 1024;
+
+/// After so many lines it is looked whether the file still has its name: others may have
+/// removed or renamed it.
+const LINES_BETWEEN_LOOKS: u32 = 256;
 
 /// How long what waits may take at the end of the supervisor.
 const LAST_WRITES: Duration = Duration::from_secs(1);
@@ -140,6 +144,8 @@ struct LogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// Until it is looked whether it has its name.
+    lines_left: u32,
 }
 
 impl LogFile {
@@ -151,13 +157,25 @@ impl LogFile {
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(&path)?;
         let bytes = file.metadata()?.len();
-        Ok(LogFile { path, file, bytes })
+        Ok(LogFile {
+            path,
+            file,
+            bytes,
+            lines_left: LINES_BETWEEN_LOOKS,
+        })
     }
 
     /// Writes a line. A full disk costs lines in the file, nothing else.
     fn write(&mut self, line: &str) {
         if self.bytes >= MAX_FILE_BYTES {
             self.rotate();
+        }
+        self.lines_left = self.lines_left.saturating_sub(1);
+        if self.lines_left == 0 {
+            self.lines_left = LINES_BETWEEN_LOOKS;
+            if !self.has_its_name() {
+                self.begin_another();
+            }
         }
         if self.file.write_all(format!("{line}\n").as_bytes()).is_ok() {
             self.bytes += line.len() as u64 + 1;
@@ -166,14 +184,41 @@ impl LogFile {
 
     fn rotate(&mut self) {
         let old = self.path.with_extension("log.1");
-        let rotated =
-            std::fs::rename(&self.path, old).and_then(|()| LogFile::open(self.path.clone()));
-        match rotated {
-            Ok(file) => *self = file,
+        let renamed = match self.has_its_name() {
+            true => std::fs::rename(&self.path, old),
+            // What lies there now, if anything, is not what is full.
+            false => Ok(()),
+        };
+        match renamed {
+            Ok(()) => self.begin_another(),
             Err(error) => {
                 let path = self.path.display();
                 tracing::warn!(%path, %error, "cannot rotate the log; it is begun again");
                 drop(self.file.set_len(0));
+                self.bytes = 0;
+            }
+        }
+    }
+
+    /// Whether who opens the path gets this file.
+    fn has_its_name(&self) -> bool {
+        let own = self.file.metadata().map(|it| (it.dev(), it.ino()));
+        let named = std::fs::symlink_metadata(&self.path).map(|it| (it.dev(), it.ino()));
+        own.is_ok_and(|own| named.is_ok_and(|named| named == own))
+    }
+
+    /// Goes on in the file of that name, which is made if it is not there. Until that can
+    /// be done, the old file gets the lines, and is begun again only when it is full twice.
+    fn begin_another(&mut self) {
+        match LogFile::open(self.path.clone()) {
+            Ok(another) => *self = another,
+            Err(error) => {
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "cannot make the log file; the one before it is written to");
+                let length = self.file.metadata().map_or(0, |it| it.len());
+                if length >= 2 * MAX_FILE_BYTES {
+                    drop(self.file.set_len(0));
+                }
                 self.bytes = 0;
             }
         }
@@ -199,6 +244,46 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
         let old = std::fs::read_to_string(path.with_extension("log.1"));
         assert_eq!(old.unwrap(), "old\n");
+    }
+
+    #[test]
+    fn a_file_that_others_take_away_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.log");
+        let mut file = LogFile::open(path.clone()).unwrap();
+        file.write("lost");
+        std::fs::remove_file(&path).unwrap();
+        for _ in 0..LINES_BETWEEN_LOOKS {
+            file.write("later");
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "later\n".repeat(2));
+        // By logrotate, which makes another one: that is not taken for the full one.
+        let moved = directory.path().join("pleg.log.1");
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::write(&path, "of logrotate\n").unwrap();
+        file.bytes = MAX_FILE_BYTES;
+        file.write("new");
+        let texts = [&path, &moved].map(|path| std::fs::read_to_string(path).unwrap());
+        assert_eq!(texts, ["of logrotate\nnew\n", &"later\n".repeat(2)]);
+    }
+
+    #[test]
+    fn where_no_other_file_can_be_made_no_line_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.log");
+        let mut file = LogFile::open(path.clone()).unwrap();
+        file.write("old");
+        std::fs::rename(&path, path.with_extension("log.1")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        file.bytes = MAX_FILE_BYTES;
+        file.write("meanwhile");
+        let old = std::fs::read_to_string(path.with_extension("log.1"));
+        assert_eq!(old.unwrap(), "old\nmeanwhile\n");
+        std::fs::remove_dir(&path).unwrap();
+        for _ in 0..LINES_BETWEEN_LOOKS {
+            file.write("new");
+        }
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("new\n"));
     }
 
     #[test]
