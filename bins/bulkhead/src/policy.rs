@@ -94,25 +94,28 @@ pub(crate) async fn policy(
 pub(crate) type Denials = Box<dyn Fn(&Pod) -> Vec<String>>;
 
 /// What `bulkhead check` tells of the policy: that of a given file, else that of the node
-/// where an agent has run here. Elsewhere nobody knows what the node permits, and that is
-/// said. `manifests` is what is checked.
+/// where an agent has run here. Where nobody knows what the node permits, or this user may
+/// not read it, that is said, and manifests are judged without it. `manifests` is what is
+/// checked.
 pub(crate) fn of_check(
     run_dir: &Path,
     given: Option<&Path>,
     manifests: &[PathBuf],
 ) -> Result<Denials, Failure> {
     if given.is_none() && !run_dir.join(NODE_CONFIG_FILE).exists() {
-        note(&format!(
-            "{NEVER_RAN}: it is not looked at what the node policy allows (--policy FILE)"
-        ));
+        note(&format!("{NEVER_RAN}: {WITHOUT_POLICY}"));
         return Ok(Box::new(|_| Vec::new()));
     }
     let Node { config, protected } = Node::here(run_dir, manifests);
-    let file = PolicyFile::read(given.unwrap_or(&config.policy_path))?;
-    for warning in file.warnings() {
-        note(&warning);
-    }
-    let policy = file.policy(protected)?;
+    let policy = match policy_of(given.unwrap_or(&config.policy_path), protected) {
+        Ok(policy) => policy,
+        Err(failure) if given.is_none() => {
+            let why = telemetry::chain(&failure);
+            note(&format!("{why}: {WITHOUT_POLICY}"));
+            return Ok(Box::new(|_| Vec::new()));
+        }
+        Err(failure) => return Err(failure),
+    };
     if policy.mode() == Mode::Audit {
         note("the policy's mode is audit: what it refuses is reported and runs");
         return Ok(Box::new(|_| Vec::new()));
@@ -120,6 +123,15 @@ pub(crate) fn of_check(
     Ok(Box::new(move |pod| {
         denials(&policy, pod, &config.node_name)
     }))
+}
+
+/// What is in a policy's file.
+fn policy_of(path: &Path, protected: Protected) -> Result<Policy, Failure> {
+    let file = PolicyFile::read(path)?;
+    for warning in file.warnings() {
+        note(&warning);
+    }
+    file.policy(protected)
 }
 
 fn denials(policy: &Policy, pod: &Pod, node_name: &str) -> Vec<String> {
@@ -133,6 +145,9 @@ fn denials(policy: &Policy, pod: &Pod, node_name: &str) -> Vec<String> {
 
 /// Why not all that a node's policy protects is known.
 const NEVER_RAN: &str = "no node agent has run here since the machine booted";
+
+/// That manifests are judged by themselves, and how they would be by a policy too.
+const WITHOUT_POLICY: &str = "it is not looked at what the node policy allows (--policy FILE)";
 
 /// Where static pods come from on a node that nobody has configured otherwise: the package
 /// does so, and a kubelet of kubeadm has them there.

@@ -6,6 +6,9 @@
 mod fakes;
 mod terminal;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -25,7 +28,7 @@ use topology::Process;
 
 use fakes::{
     FakeEcho, FakeHappenings, FakeHostileLog, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop,
-    FakeUsage, HOSTILE_LINE, LOST, Node, Server, code, node, stderr, stdout,
+    FakeUsage, HOSTILE_LINE, LOST, Node, Server, code, manifests, node, stderr, stdout,
 };
 use terminal::Terminal;
 
@@ -101,11 +104,7 @@ async fn a_reload_tells_its_outcome() {
 #[tokio::test]
 async fn whoever_is_not_root_is_told_so() {
     let node = node(v1::ProcessState::Ready);
-    std::fs::set_permissions(
-        node.run_dir(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
+    std::fs::set_permissions(node.run_dir(), Permissions::from_mode(0o755)).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_bulkhead"))
         .args([
             "--run-dir".as_ref(),
@@ -478,25 +477,6 @@ async fn a_live_view_that_is_told_to_end_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// Directories of manifests below it: `pods`, where one pod mounts all that is above it.
-fn manifests() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let pods = directory.path().join("pods");
-    std::fs::create_dir(&pods).unwrap();
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-        "spec": {
-            "containers": [{
-                "name": "c", "image": "i",
-                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}],
-            }],
-            "volumes": [{"name": "v", "hostPath": {"path": directory.path()}}],
-        },
-    });
-    std::fs::write(pods.join("web.json"), pod.to_string()).unwrap();
-    directory
-}
-
 #[tokio::test]
 async fn before_an_agent_has_run_the_manifests_are_protected_and_what_is_not_known_is_told() {
     let nowhere = Node::empty();
@@ -522,6 +502,48 @@ async fn before_an_agent_has_run_the_manifests_are_protected_and_what_is_not_kno
     std::fs::write(configured.run_dir().join("node.json"), "{").unwrap();
     let told = stderr(&configured.bulkhead(&words).await);
     assert!(told.contains("by the defaults of a node"), "{told}");
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_used_keeps_no_manifest_from_being_checked() {
+    let directory = manifests();
+    let (node, pods) = (Node::empty(), directory.path().join("pods"));
+    let policy = directory.path().join("policy.toml");
+    node.configured_with(&policy);
+    for path in [node.run_dir(), directory.path()] {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let (pods, policy) = (pods.to_str().unwrap(), policy.to_str().unwrap());
+    // By the policy that is in force without a file, the pod is refused.
+    let output = node.bulkhead(&["check", pods]).await;
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+
+    std::fs::write(policy, "no policy").unwrap();
+    let output = node.bulkhead(&["check", pods]).await;
+    judged_without(&output, policy);
+    let (own, given) = (["check", pods], ["check", "--policy", policy, pods]);
+    assert_eq!(code(&node.bulkhead(&given).await), 1);
+
+    std::fs::set_permissions(policy, Permissions::from_mode(0o000)).unwrap();
+    let nobody = |words: &[&str]| node.command(words).uid(700_099).output();
+    // Where the build directory itself is closed to others, nobody can ask.
+    let Ok(output) = nobody(&own).await else {
+        return;
+    };
+    judged_without(&output, policy);
+    assert!(stderr(&output).contains("Permission denied"));
+    let output = nobody(&given).await.unwrap();
+    assert_eq!(code(&output), 4, "{}", stderr(&output));
+}
+
+/// A manifest was accepted, and that the policy was not looked at was told.
+fn judged_without(output: &Output, policy: &str) {
+    let told = stderr(output);
+    assert_eq!(code(output), 0, "{told}");
+    assert!(stdout(output).contains("accepted: default/web-n1"));
+    for words in [policy, "it is not looked at"] {
+        assert!(told.contains(words), "{told}");
+    }
 }
 
 #[tokio::test]

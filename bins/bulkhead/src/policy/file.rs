@@ -93,8 +93,11 @@ fn content(path: &Path) -> io::Result<Content> {
 }
 
 fn unusable(path: &Path, source: io::Error) -> Failure {
-    Failure::Local {
-        action: format!("use the node policy {}", path.display()),
-        source,
+    let action = format!("use the node policy {}", path.display());
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => Failure::NotPermitted {
+            source: format!("cannot {action}: {source}").into(),
+        },
+        _ => Failure::Local { action, source },
     }
 }

@@ -17,6 +17,7 @@ use bulkhead_api::v1::supervisor_server::{Supervisor, SupervisorServer};
 use bulkhead_api::v1::sync_loop_server::{SyncLoop, SyncLoopServer};
 use bulkhead_api::v1::usage_server::Usage;
 use futures_util::{Stream, stream};
+use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -85,6 +86,23 @@ impl Node {
             directory,
             servers: Vec::new(),
         }
+    }
+
+    /// As a supervisor leaves it, with the node policy at this path.
+    pub(crate) fn configured_with(&self, policy: &Path) {
+        let directories = DirectoryLayout {
+            run_dir: self.run_dir().to_owned(),
+            state_dir: "/var/lib/bulkhead".into(),
+            root_dir: DEFAULT_ROOT_DIR.into(),
+            log_dir: "/var/log".into(),
+            bin_dir: "/usr/libexec/bulkhead".into(),
+        };
+        let config = NodeConfig {
+            policy_path: policy.to_owned(),
+            ..NodeConfig::with_defaults("n1".to_owned(), directories)
+        };
+        let config = serde_json::to_vec(&config).unwrap();
+        std::fs::write(self.run_dir().join(NODE_CONFIG_FILE), config).unwrap();
     }
 
     pub(crate) fn run_dir(&self) -> &Path {
@@ -540,4 +558,23 @@ pub(crate) fn node(state: v1::ProcessState) -> Node {
         Routes::new(SupervisorServer::new(FakeSupervisor(vec![state]))),
     );
     node
+}
+
+/// Directories of manifests below it: `pods`, where one pod mounts all that is above it.
+pub(crate) fn manifests() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let pods = directory.path().join("pods");
+    std::fs::create_dir(&pods).unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {
+            "containers": [{
+                "name": "c", "image": "i",
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}],
+            }],
+            "volumes": [{"name": "v", "hostPath": {"path": directory.path()}}],
+        },
+    });
+    std::fs::write(pods.join("web.json"), pod.to_string()).unwrap();
+    directory
 }
