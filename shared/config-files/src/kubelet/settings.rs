@@ -330,13 +330,19 @@ impl Settings {
             .into_iter()
             .map(|(resource, sum)| (resource, sum.to_string()))
             .collect();
-        if let Some(enforced) = &self.enforce_node_allocatable {
-            let given = enforced.iter().any(|word| !word.is_empty());
-            config.enforce_allocatable = !given || enforced.iter().any(|word| word == "pods");
-        }
-        for enforced in self.enforce_node_allocatable.iter().flatten() {
-            match enforced.as_str() {
-                "pods" | "none" | "" => {}
+        let Some(enforced) = &self.enforce_node_allocatable else {
+            return Ok(());
+        };
+        // An empty list enforces nothing, as in the kubelet: no tool writes one.
+        config.enforce_allocatable = enforced.iter().any(|word| word == "pods");
+        for word in enforced {
+            match word.as_str() {
+                "pods" => {}
+                "none" if enforced.len() == 1 => {}
+                "none" => {
+                    let reason = "\"none\" stands alone";
+                    return refused("enforceNodeAllocatable", reason);
+                }
                 "system-reserved" | "system-reserved-compressible" | "kube-reserved"
                 | "kube-reserved-compressible" => warnings.push(Warning {
                     field: "enforceNodeAllocatable".to_owned(),

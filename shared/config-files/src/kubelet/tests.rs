@@ -205,6 +205,20 @@ fn zero_values_of_tools_mean_the_defaults_and_warn_of_nothing() {
 }
 
 #[test]
+fn an_empty_list_enforces_nothing_and_an_absent_one_the_default() {
+    for (list, expected) in [
+        ("null", true),
+        ("[pods]", true),
+        ("[]", false),
+        ("[none]", false),
+    ] {
+        let config = applied(&format!("enforceNodeAllocatable: {list}\n"));
+        assert_eq!(config.enforce_allocatable, expected, "{list}");
+    }
+    assert!(applied("").enforce_allocatable);
+}
+
+#[test]
 fn an_unsupported_field_is_named_in_a_warning() {
     for field in FIELDS {
         let Support::Ignored(text) = field.support else {
@@ -265,6 +279,11 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         ("kubeReserved: {cpu: \"-1\"}", "kubeReserved.cpu"),
         ("kubeReserved: {cpu: 1}", "kubeReserved.cpu"),
         ("enforceNodeAllocatable: [all]", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: ['']", "enforceNodeAllocatable"),
+        (
+            "enforceNodeAllocatable: [none, pods]",
+            "enforceNodeAllocatable",
+        ),
         ("clusterDNS: [10.0.0.10, dns]", "clusterDNS[1]"),
         (
             "clusterDNS: [1.1.1.1, 1.1.1.2, 1.1.1.3, x]",
