@@ -90,7 +90,10 @@ fn refused(error: SettingError) -> Failure {
 pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     let directories = directories(flags)?;
     let mut node = NodeConfig::with_defaults(node_name(flags)?, directories);
-    let kubelet = KubeletConfig::read(flags.config.as_deref(), flags.config_dir.as_deref());
+    // What the files name counts from their directories, and processes work in another.
+    let file = optional("--config", flags.config.as_deref())?;
+    let drop_ins = optional("--config-dir", flags.config_dir.as_deref())?;
+    let kubelet = KubeletConfig::read(file.as_deref(), drop_ins.as_deref());
     let warnings = kubelet
         .and_then(|kubelet| kubelet.apply(&mut node, cores()))
         .map_err(|error| Failure::Configuration(Box::new(error)))?;
@@ -300,6 +303,10 @@ fn absolute(flag: &'static str, path: &Path) -> Result<PathBuf, Failure> {
             path: path.to_owned(),
         })
     })
+}
+
+fn optional(flag: &'static str, path: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    path.map(|path| absolute(flag, path)).transpose()
 }
 
 fn node_name(flags: &Flags) -> Result<String, Failure> {

@@ -116,19 +116,25 @@ async fn during_an_ordered_stop_nothing_is_reloaded() {
 
 /// What is prepared for systemd by a node of this name.
 fn prepare_as(node: &Node, name: &str, more: &[&str]) -> NodeConfig {
+    prepare_with(node, ("--hostname-override", name), more)
+}
+
+/// The same with another value of a flag, by a supervisor that works in the node's directory.
+fn prepare_with(node: &Node, (flag, value): (&str, &str), more: &[&str]) -> NodeConfig {
     let usual = node.command();
     let mut command = Command::new(usual.get_program());
     let mut follows_flag = false;
     for argument in usual.get_args() {
         command.arg(if follows_flag {
-            name.as_ref()
+            value.as_ref()
         } else {
             argument
         });
-        follows_flag = argument == "--hostname-override";
+        follows_flag = argument == flag;
     }
     let (code, said) = Node::refusal({
         command.arg("--prepare").args(more);
+        command.current_dir(node.path(""));
         command
     });
     assert_eq!(code, 0, "{said}");
@@ -165,4 +171,18 @@ fn flags_of_a_node_mean_what_a_kubelet_takes_them_for() {
         let address = prepare_as(&node, "node", &["--node-ip", family]).node_ip;
         assert_ne!(address, Some(family.parse().unwrap()));
     }
+}
+
+#[test]
+fn paths_in_a_file_that_is_named_by_a_relative_path_count_from_its_directory() {
+    let node = Node::prepare();
+    configure(&node, "staticPodPath: manifests\n");
+    fs::create_dir(node.path("drop-ins")).unwrap();
+    let drop_in = format!("{KUBELET_HEADER}resolvConf: resolv.conf\n");
+    fs::write(node.path("drop-ins/10.conf"), drop_in).unwrap();
+    let more = ["--config-dir", "drop-ins"];
+    let prepared = prepare_with(&node, ("--config", "config.yaml"), &more);
+    assert_eq!(prepared.static_pod_path, Some(node.path("manifests")));
+    let resolv_conf = node.path("drop-ins/resolv.conf");
+    assert_eq!(prepared.resolv_conf, Some(resolv_conf));
 }
