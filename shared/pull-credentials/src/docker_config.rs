@@ -59,8 +59,8 @@ struct Entry {
     identitytoken: Option<String>,
 }
 
-/// An entry of a configuration.
-pub(crate) type Found = (Registry, Credential);
+/// An entry of a configuration, or why its name is none of a registry.
+pub(crate) type Found = Result<(Registry, Credential), CredentialsError>;
 
 /// What is in a `config.json`.
 pub(crate) fn of_config(bytes: &[u8]) -> Result<Vec<Found>, CredentialsError> {
@@ -92,8 +92,8 @@ fn found(auths: Auths) -> Result<Vec<Found>, CredentialsError> {
         let registry = Registry::parse(&key).map_err(|problem| CredentialsError::Registry {
             key: shown(&key),
             problem,
-        })?;
-        all.push((registry, credential));
+        });
+        all.push(registry.map(|registry| (registry, credential)));
     }
     Ok(all)
 }
@@ -142,11 +142,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Credential>, CredentialsError> {
-        let found = of_config(text.as_bytes())?;
-        Ok(found
-            .into_iter()
-            .map(|(_, credential)| credential)
-            .collect())
+        let found = of_config(text.as_bytes())?.into_iter();
+        found.map(|found| Ok(found?.1)).collect()
     }
 
     fn password(username: &str, password: &str) -> Credential {
@@ -199,7 +196,7 @@ mod tests {
             assert_eq!(read(text), Ok(Vec::new()), "{text}");
         }
         let old = of_entries(br#"{"a.io":{"auth":"dTpw"}}"#).unwrap();
-        assert_eq!(old[0].1, password("u", "p"));
+        assert_eq!(old[0].as_ref().unwrap().1, password("u", "p"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Keyring {
     /// # Errors
     /// What is wrong with it. Nothing of it counts then.
     pub fn of_config(bytes: &[u8]) -> Result<Keyring, CredentialsError> {
-        of_config(bytes).map(Keyring::from_iter)
+        of_config(bytes)?.into_iter().collect()
     }
 
     /// The credentials of a file in Docker's older format, `.dockercfg`.
@@ -37,7 +37,7 @@ impl Keyring {
     /// # Errors
     /// As [`Keyring::of_config`].
     pub fn of_entries(bytes: &[u8]) -> Result<Keyring, CredentialsError> {
-        of_entries(bytes).map(Keyring::from_iter)
+        of_entries(bytes)?.into_iter().collect()
     }
 
     /// The credentials of users by registry, as a program tells them. What is no

@@ -34,7 +34,8 @@ pub struct SecretError {
 
 impl PodSecrets {
     /// What a pod has to pull by, of the objects that are known. A Secret with other keys
-    /// counts for nothing, as with a kubelet.
+    /// counts for nothing, as with a kubelet, and so does an entry whose name is none of a
+    /// registry.
     ///
     /// # Errors
     /// When a Secret is not what it should be: then a kubelet pulls nothing either.
@@ -56,11 +57,13 @@ impl PodSecrets {
                 (None, Some(bytes)) => (ENTRIES_KEY, of_entries(bytes)),
                 (None, None) => continue,
             };
-            found.extend(entries.map_err(|source| SecretError {
+            let entries = entries.map_err(|source| SecretError {
                 name: name.clone(),
                 key,
                 source,
-            })?);
+            })?;
+            // As a kubelet does: a public image needs none of them.
+            found.extend(entries.into_iter().flatten());
         }
         Ok(PodSecrets {
             keyring: Keyring::from_iter(found),
@@ -124,6 +127,16 @@ mod tests {
         assert_eq!(secrets.missing, ["absent", "nobody-knows"]);
         let none = PodSecrets::of(&self::pod(&[]), &objects);
         assert_eq!(none, Ok(PodSecrets::default()));
+    }
+
+    #[test]
+    fn an_entry_for_no_registry_takes_nothing_from_the_others() {
+        let entry = r#"{"auth":"dTpw"}"#;
+        let config = format!(r#"{{"auths":{{"":{entry},"a b.io":{entry},"a.io":{entry}}}}}"#);
+        let objects = objects(&[("one", CONFIG_KEY, &config)]);
+        let secrets = PodSecrets::of(&pod(&["one"]), &objects).unwrap();
+        assert_eq!(secrets.keyring.lookup("a.io/x").len(), 1);
+        assert_eq!(secrets.keyring.len(), 1);
     }
 
     #[test]
