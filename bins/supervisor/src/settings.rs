@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
 use config_files::credential_providers;
-use config_files::kubelet::{KubeletConfig, SubordinateIdError, SubordinateIdFiles};
+use config_files::kubelet::{
+    KubeletConfig, KubeletConfigError, SubordinateIdError, SubordinateIdFiles,
+};
 use nix::sys::resource::{Resource, getrlimit};
 use node_config::{
-    CredentialProviders, DirectoryLayout, EndpointError, NODE_CONFIG_FILE, NodeConfig, ReadError,
+    ContainerRuntimeEndpoint, CredentialProviders, DirectoryLayout, EndpointError,
+    NODE_CONFIG_FILE, NodeConfig, ReadError,
 };
 use topology::{Identities, Process};
 
@@ -82,6 +85,10 @@ fn refused(error: SettingError) -> Failure {
     Failure::Configuration(Box::new(error))
 }
 
+fn unusable(error: KubeletConfigError) -> Failure {
+    Failure::Configuration(Box::new(error))
+}
+
 /// Reads the files that the flags name and resolves everything. Fields without
 /// effect are logged.
 ///
@@ -90,20 +97,7 @@ fn refused(error: SettingError) -> Failure {
 pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     let directories = directories(flags)?;
     let mut node = NodeConfig::with_defaults(node_name(flags)?, directories);
-    // What the files name counts from their directories, and processes work in another.
-    let file = optional("--config", flags.config.as_deref())?;
-    let drop_ins = optional("--config-dir", flags.config_dir.as_deref())?;
-    let kubelet = KubeletConfig::read(file.as_deref(), drop_ins.as_deref());
-    let warnings = kubelet
-        .and_then(|kubelet| kubelet.apply(&mut node, cores()))
-        .map_err(|error| Failure::Configuration(Box::new(error)))?;
-    for warning in warnings {
-        tracing::warn!(
-            field = warning.field,
-            "KubeletConfiguration: {}",
-            warning.text
-        );
-    }
+    apply_kubelet_config(flags, &mut node)?;
     apply_flags(flags, &mut node)?;
     apply_subordinate_ids(&mut node)?;
     let bulkhead = match &flags.bulkhead_config {
@@ -124,6 +118,29 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     node.credential_providers = providers(flags)?;
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
+}
+
+/// The KubeletConfiguration, and the flag that some of it is compared with.
+fn apply_kubelet_config(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
+    // What the files name counts from their directories, and processes work in another.
+    let file = optional("--config", flags.config.as_deref())?;
+    let drop_ins = optional("--config-dir", flags.config_dir.as_deref())?;
+    let kubelet = KubeletConfig::read(file.as_deref(), drop_ins.as_deref());
+    let mut kubelet = kubelet.map_err(unusable)?;
+    if let Some(endpoint) = &flags.container_runtime_endpoint {
+        let checked = endpoint.parse::<ContainerRuntimeEndpoint>();
+        checked.map_err(|error| refused(SettingError::Endpoint(error)))?;
+        kubelet.set_container_runtime(endpoint);
+    }
+    let warnings = kubelet.apply(node, cores()).map_err(unusable)?;
+    for warning in warnings {
+        tracing::warn!(
+            field = warning.field,
+            "KubeletConfiguration: {}",
+            warning.text
+        );
+    }
+    Ok(())
 }
 
 /// The same while `current` is in force.
@@ -186,11 +203,6 @@ fn subordinate_ids(path: &'static str) -> Result<String, Failure> {
 /// Flags win over files.
 fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
     node.uid_base = flags.uid_base;
-    if let Some(endpoint) = &flags.container_runtime_endpoint {
-        node.container_runtime = endpoint
-            .parse()
-            .map_err(|error| refused(SettingError::Endpoint(error)))?;
-    }
     if let Some(path) = &flags.pod_manifest_path {
         node.static_pod_path = Some(absolute("--pod-manifest-path", path)?);
     }

@@ -101,6 +101,13 @@ impl KubeletConfig {
         Ok(())
     }
 
+    /// Puts a flag in the place of `containerRuntimeEndpoint`, before anything is compared
+    /// with that.
+    pub fn set_container_runtime(&mut self, endpoint: &str) {
+        let field = "containerRuntimeEndpoint".to_owned();
+        self.fields.insert(field, Value::from(endpoint));
+    }
+
     /// The files that it came from.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {

@@ -115,6 +115,11 @@ fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
         .arg("--bulkhead-config")
         .arg(node.path("config.yaml"));
     assert_refused(command, 78, "bulkhead/v1");
+    // The flag of this command line is another.
+    let elsewhere = "containerRuntimeEndpoint: /other.sock\nimageServiceEndpoint: /other.sock\n";
+    let text = format!("{KUBELET_HEADER}{elsewhere}");
+    fs::write(node.path("config.yaml"), text).unwrap();
+    assert_refused(node.command(), 78, "imageServiceEndpoint");
 }
 
 /// Writes a Bulkhead configuration that asks for this.

@@ -186,3 +186,13 @@ fn paths_in_a_file_that_is_named_by_a_relative_path_count_from_its_directory() {
     let resolv_conf = node.path("drop-ins/resolv.conf");
     assert_eq!(prepared.resolv_conf, Some(resolv_conf));
 }
+
+#[test]
+fn images_may_come_from_the_runtime_that_the_flag_names() {
+    let node = Node::prepare();
+    let runtime = node.path("runtime.sock");
+    let field = format!("imageServiceEndpoint: unix://{}\n", runtime.display());
+    configure(&node, &field);
+    let prepared = prepare_as(&node, "node", &[]);
+    assert_eq!(prepared.container_runtime.0, runtime);
+}

@@ -403,7 +403,8 @@ impl Settings {
             && endpoint("imageServiceEndpoint", &self.image_service_endpoint)?
                 != config.container_runtime
         {
-            let reason = "not supported: it must be the same as containerRuntimeEndpoint";
+            let runtime = config.container_runtime.0.display();
+            let reason = format!("not supported: it must be the runtime's own, {runtime}");
             return refused("imageServiceEndpoint", reason);
         }
         Ok(())
