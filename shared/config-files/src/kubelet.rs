@@ -14,6 +14,7 @@ mod problem;
 mod settings;
 mod user_namespaces;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,7 @@ pub use problem::{KubeletConfigError, Warning};
 pub use user_namespaces::{SubordinateIdError, SubordinateIdFiles};
 
 pub(crate) use duration::GoDuration;
+use problem::WrongValue;
 use settings::Settings;
 
 const KIND: Kind = Kind {
@@ -46,6 +48,8 @@ pub struct KubeletConfig {
     fields: Map<String, Value>,
     /// The files that it came from, the main one first.
     files: Vec<PathBuf>,
+    /// By the path of each field, and of what is in it: the file that gave it last.
+    origins: BTreeMap<String, PathBuf>,
 }
 
 impl KubeletConfig {
@@ -96,6 +100,7 @@ impl KubeletConfig {
             });
         }
         settings::resolve_paths(&mut object, path.parent().unwrap_or(Path::new("/")));
+        note(&mut self.origins, "", &object, path);
         merge(&mut self.fields, object);
         self.files.push(path.to_owned());
         Ok(())
@@ -105,6 +110,8 @@ impl KubeletConfig {
     /// with that.
     pub fn set_container_runtime(&mut self, endpoint: &str) {
         let field = "containerRuntimeEndpoint".to_owned();
+        self.origins
+            .insert(field.clone(), "--container-runtime-endpoint".into());
         self.fields.insert(field, Value::from(endpoint));
     }
 
@@ -137,13 +144,34 @@ impl KubeletConfig {
             }
             supported.remove(name);
         }
-        let settings: Settings = serde_path_to_error::deserialize(Value::Object(supported))
-            .map_err(|error| KubeletConfigError::Value {
+        let settings = serde_path_to_error::deserialize(Value::Object(supported));
+        settings
+            .map_err(|error| WrongValue {
                 field: error.path().to_string(),
                 reason: error.into_inner().to_string(),
+            })
+            .and_then(|settings: Settings| settings.apply(config, cores, &mut warnings))
+            .map_err(|wrong| KubeletConfigError::Value {
+                place: self.place(&wrong.field),
+                field: wrong.field,
+                reason: wrong.reason,
             })?;
-        settings.apply(config, cores, &mut warnings)?;
         Ok(warnings)
+    }
+
+    /// Where a field came from: the file that gave it last, or gave what it is in; all of
+    /// them for one that nobody gave, which is wrong beside another.
+    fn place(&self, field: &str) -> String {
+        let ends = field.match_indices(['.', '[']).map(|(end, _)| end);
+        let mut outwards = ends.chain([field.len()]).rev();
+        let given = outwards.find_map(|end| self.origins.get(field.get(..end)?));
+        match (given, &self.files[..]) {
+            (Some(path), _) | (None, [path]) => path.display().to_string(),
+            (None, [first, others @ ..]) => {
+                format!("{} and {} more", first.display(), others.len())
+            }
+            (None, []) => "the flags".to_owned(),
+        }
     }
 }
 
@@ -170,6 +198,22 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
                 into.insert(name, value);
             }
         }
+    }
+}
+
+/// Notes `file` for all that an object gives, which is at the path `at`.
+fn note(
+    origins: &mut BTreeMap<String, PathBuf>,
+    at: &str,
+    object: &Map<String, Value>,
+    file: &Path,
+) {
+    for (name, value) in object.iter().filter(|(_name, value)| !value.is_null()) {
+        let path = format!("{at}{name}");
+        if let Value::Object(below) = value {
+            note(origins, &format!("{path}."), below, file);
+        }
+        origins.insert(path, file.to_owned());
     }
 }
 

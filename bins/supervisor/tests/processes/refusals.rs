@@ -95,8 +95,8 @@ fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
     let node = Node::prepare();
     for (body, named) in [
         ("maxPodz: 1\n", "maxPodz"),
-        ("maxPods: many\n", "maxPods"),
-        ("syncFrequency: soon\n", "syncFrequency"),
+        ("maxPods: many\n", "config.yaml: maxPods"),
+        ("syncFrequency: soon\n", "config.yaml: syncFrequency"),
     ] {
         fs::write(node.path("config.yaml"), format!("{KUBELET_HEADER}{body}")).unwrap();
         assert_refused(node.command(), 78, named);

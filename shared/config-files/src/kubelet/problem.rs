@@ -28,8 +28,10 @@ pub enum KubeletConfigError {
         field: String,
     },
     /// A field has a value that it cannot have.
-    #[error("{field}: {reason}")]
+    #[error("{place}: {field}: {reason}")]
     Value {
+        /// Where it came from.
+        place: String,
         /// The path of the field.
         field: String,
         /// What is wrong with it.
@@ -46,12 +48,22 @@ pub struct Warning {
     pub text: &'static str,
 }
 
+/// A value that a field cannot have, wherever it came from.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub(super) struct WrongValue {
+    /// The path of the field.
+    pub(super) field: String,
+    /// What is wrong with it.
+    pub(super) reason: String,
+}
+
 /// What becomes of applying something.
-pub(super) type Applied = Result<(), KubeletConfigError>;
+pub(super) type Applied = Result<(), WrongValue>;
 
 /// A value that a field cannot have.
-pub(super) fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
-    Err(KubeletConfigError::Value {
+pub(super) fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, WrongValue> {
+    Err(WrongValue {
         field: field.to_owned(),
         reason: reason.into(),
     })

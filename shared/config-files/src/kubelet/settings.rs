@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
-use super::problem::{Applied, KubeletConfigError, Warning, refused};
+use super::problem::{Applied, Warning, WrongValue, refused};
 use super::user_namespaces;
 use super::{memory_qos, node_shutdown};
 
@@ -511,7 +511,7 @@ impl Settings {
     }
 }
 
-fn endpoint(field: &str, text: &str) -> Result<ContainerRuntimeEndpoint, KubeletConfigError> {
+fn endpoint(field: &str, text: &str) -> Result<ContainerRuntimeEndpoint, WrongValue> {
     match text.parse() {
         Ok(endpoint) => Ok(endpoint),
         Err(error) => refused(field, format!("{error}")),

@@ -12,6 +12,8 @@ use crate::document::DocumentError;
 
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
+const PATH: &str = "/etc/kubelet/config.yaml";
+
 fn ranges(ids_per_pod: u32, pods: u32) -> UserNamespaceSettings {
     UserNamespaceSettings {
         first: ids_per_pod,
@@ -34,7 +36,7 @@ fn defaults() -> NodeConfig {
 fn apply(body: &str) -> Result<(NodeConfig, Vec<Warning>), String> {
     let text = format!("{HEADER}{body}");
     let mut config = defaults();
-    let parsed = KubeletConfig::parse(Path::new("/etc/kubelet/config.yaml"), &text);
+    let parsed = KubeletConfig::parse(Path::new(PATH), &text);
     let warnings = parsed.and_then(|parsed| parsed.apply(&mut config, 4));
     match warnings {
         Ok(warnings) => Ok((config, warnings)),
@@ -180,7 +182,8 @@ fn eviction_settings_that_cannot_be_are_refused_by_field_and_signal() {
         ),
     ] {
         let error = apply(body).unwrap_err();
-        assert!(error.starts_with(expected), "{error}");
+        let expected = format!("{PATH}: {expected}");
+        assert!(error.starts_with(&expected), "{error}");
     }
     let period = |text: &str| {
         let config = applied(&format!("volumeStatsAggPeriod: {text}\n"));
@@ -216,6 +219,10 @@ fn an_empty_list_enforces_nothing_and_an_absent_one_the_default() {
         assert_eq!(config.enforce_allocatable, expected, "{list}");
     }
     assert!(applied("").enforce_allocatable);
+    for list in ["['']", "[none, pods]"] {
+        let error = apply(&format!("enforceNodeAllocatable: {list}\n")).unwrap_err();
+        assert!(error.contains("enforceNodeAllocatable"), "{error}");
+    }
 }
 
 #[test]
@@ -279,11 +286,6 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         ("kubeReserved: {cpu: \"-1\"}", "kubeReserved.cpu"),
         ("kubeReserved: {cpu: 1}", "kubeReserved.cpu"),
         ("enforceNodeAllocatable: [all]", "enforceNodeAllocatable"),
-        ("enforceNodeAllocatable: ['']", "enforceNodeAllocatable"),
-        (
-            "enforceNodeAllocatable: [none, pods]",
-            "enforceNodeAllocatable",
-        ),
         ("clusterDNS: [10.0.0.10, dns]", "clusterDNS[1]"),
         (
             "clusterDNS: [1.1.1.1, 1.1.1.2, 1.1.1.3, x]",
@@ -489,6 +491,70 @@ fn drop_ins_are_merged_in_the_order_of_their_paths() {
     assert!(
         text.contains("40.conf") && text.contains("maxPodz"),
         "{text}"
+    );
+}
+
+#[test]
+fn a_wrong_value_is_told_with_the_file_that_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let write = |name: &str, body: &str| {
+        std::fs::write(path(name), format!("{HEADER}{body}")).unwrap();
+    };
+    write("main", "maxPods: 5\n");
+    write("30.conf", "clusterDomain: d\n");
+    for (first, second, file, field) in [
+        ("maxPods: 1", "maxPods: -1", "20.conf", "maxPods"),
+        ("maxPods: many", "maxPods: null", "10.conf", "maxPods"),
+        (
+            "evictionHard: {memory.available: 1OOMi}",
+            "evictionHard: {nodefs.available: 5%}",
+            "10.conf",
+            "evictionHard.memory.available",
+        ),
+        (
+            "evictionHard: {memory.available: 1OOMi}",
+            "evictionHard: {memory.available: 1O%}",
+            "20.conf",
+            "evictionHard.memory.available",
+        ),
+        (
+            "kubeReserved: {cpu: 1}",
+            "kubeReserved: {memory: 1Gi}",
+            "10.conf",
+            "kubeReserved.cpu",
+        ),
+        (
+            "clusterDNS: [1.1.1.1]",
+            "clusterDNS: [1.1.1.1, dns]",
+            "20.conf",
+            "clusterDNS[1]",
+        ),
+        // What is wrong beside another that nobody has given.
+        (
+            "",
+            "imageGCHighThresholdPercent: 80",
+            "main and 3 more",
+            "imageGCLowThresholdPercent",
+        ),
+    ] {
+        write("10.conf", first);
+        write("20.conf", second);
+        let parsed = KubeletConfig::read(Some(&path("main")), Some(directory.path())).unwrap();
+        let error = parsed.apply(&mut defaults(), 1).unwrap_err().to_string();
+        let expected = format!("{}: {field}: ", path(file).display());
+        assert!(error.starts_with(&expected), "{error} is not {expected}");
+    }
+}
+
+#[test]
+fn a_flag_in_the_place_of_a_field_is_named_with_it() {
+    let mut parsed = KubeletConfig::parse(Path::new(PATH), HEADER).unwrap();
+    parsed.set_container_runtime("tcp://h:1");
+    let error = parsed.apply(&mut defaults(), 1).unwrap_err().to_string();
+    assert!(
+        error.starts_with("--container-runtime-endpoint: "),
+        "{error}"
     );
 }
 
