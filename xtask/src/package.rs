@@ -297,6 +297,46 @@ mod tests {
         }
     }
 
+    /// Stands for systemd: the restart of bulkhead.service does not succeed, and `$is_failed`
+    /// is whether it has failed, as an exit code.
+    const SYSTEMD: &str = r#"
+        systemctl() {
+            case "$*" in
+                "try-restart bulkhead.service") return 1 ;;
+                "--quiet is-failed bulkhead.service") return "$is_failed" ;;
+                "--quiet is-active"*) return 3 ;;
+                "show --property=InvocationID --value bulkhead.service") echo run ;;
+            esac
+        }
+        journalctl() { echo "journalctl $*"; }
+        mkdir() { :; }
+    "#;
+
+    /// What the package's script prints after an upgrade.
+    fn told_after_upgrade(is_failed: &str) -> String {
+        let script = include_str!("package/postinst.sh")
+            .replace("systemd-sysusers", ":")
+            .replace("/run/systemd/system", "/");
+        let script = format!("{SYSTEMD}{script}");
+        let words = ["-c", &script, "postinst", "configure", "1"];
+        let mut shell = Command::new("sh");
+        let output = shell.args(words).env("is_failed", is_failed).output();
+        let output = output.unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{told}");
+        told
+    }
+
+    #[test]
+    fn an_upgrade_tells_a_unit_that_has_failed_and_why_from_one_that_has_not_started_yet() {
+        let waits = told_after_upgrade("1");
+        assert_eq!(waits, "bulkhead: bulkhead.service has not started yet\n");
+        let failed = told_after_upgrade("0");
+        let (first, reason) = failed.split_once('\n').unwrap();
+        assert!(first.contains("bulkhead.service has failed"), "{failed}");
+        assert!(reason.contains("_SYSTEMD_INVOCATION_ID=run\n"), "{failed}");
+    }
+
     /// What whoever has the package does not have: it is for who changes Bulkhead, or is
     /// installed elsewhere.
     const OF_THE_SOURCES: [&str; 7] = [

@@ -190,6 +190,14 @@ if [ "$(cat /boot-number)" = second ]; then
         claim "the upgrade makes $process new" process_has_another_pid "$process" "${pids[$process]}"
     done
     claim "no container noticed the upgrade" containers_are_those_of_before
+    echo 'noSuchField: 1' >> /etc/bulkhead/kubelet.yaml
+    install_version 3
+    claim "an upgrade tells that the supervisor's unit has failed" grep -q 'bulkhead.service has failed' /dpkg.log
+    claim "it tells why" grep -q 'noSuchField' /dpkg.log
+    sed -i '/^noSuchField/d' /etc/bulkhead/kubelet.yaml
+    systemctl start bulkhead.service
+    claim "with the configuration mended the supervisor starts every process" all_are_ready
+    claim "no container noticed the failed upgrade" containers_are_those_of_before
     removed_at=$(date +'%F %T.%6N')
     dpkg --remove bulkhead >> /dpkg.log 2>&1
     claim "the package can be removed while the supervisor runs" is_removed

@@ -9,9 +9,23 @@ if [ "$1" != configure ]; then
     exit 0
 fi
 # One that does not start at once, since the runtime is away for example, is started again
-# by systemd; the others are restarted all the same.
+# by systemd; the others are restarted all the same. One that has failed waits for somebody.
 job() {
-    systemctl "$1" "$2" || echo "bulkhead: $2 has not started yet" >&2
+    if systemctl "$1" "$2"; then
+        return
+    fi
+    if systemctl --quiet is-failed "$2"; then
+        echo "bulkhead: $2 has failed; once what it says is mended, \`systemctl start $2\` has it run:" >&2
+        said_last "$2" >&2 || true
+    else
+        echo "bulkhead: $2 has not started yet" >&2
+    fi
+}
+# What a unit has said in its last run, and nobody else of it.
+said_last() {
+    journalctl --sync
+    journalctl --lines=3 --output=cat --no-pager "_SYSTEMD_UNIT=$1" \
+        "_SYSTEMD_INVOCATION_ID=$(systemctl show --property=InvocationID --value "$1")"
 }
 # That is no failure of the package, which is installed: the file can be mended later.
 unusable() {
