@@ -111,13 +111,17 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
     let config = settings::resolved(run_dir)?;
     let callers = settings::identities(&config)?.callers(process);
     let path = config.directories.socket(process);
-    let failed = |source| Failure::Io {
-        action: "set who may connect to",
-        path: path.clone(),
-        source,
+    let io = |action| {
+        let path = path.clone();
+        move |source| Failure::Io {
+            action,
+            path,
+            source,
+        }
     };
+    let failed = io("set who may connect to");
     match access::permit(&path, &callers) {
-        Ok(true) => Ok(()),
+        Ok(true) => process::note_socket_file(&path).map_err(io("note the file of")),
         Ok(false) => Err(failed(io::Error::new(
             ErrorKind::Unsupported,
             "the file system has no access lists",

@@ -45,7 +45,10 @@ pub(crate) const EXIT_CODES: [ExitCode; 12] = [
         12,
         "the container runtime's socket is stale: nothing listens on it",
     ),
-    passing(13, "another supervisor runs with the same --run-dir"),
+    passing(
+        13,
+        "another supervisor, or bulkhead.target, runs with the same --run-dir",
+    ),
     lasting(
         14,
         "a program is missing in --bin-dir, or cannot be run by its user",
@@ -94,9 +97,9 @@ pub enum Failure {
         /// The cause.
         source: io::Error,
     },
-    /// The lock is held.
+    /// The lock is held, or the sockets are.
     #[error(
-        "another supervisor runs with {path}: stop it, or give this one its own --run-dir, --state-dir, --root-dir and --log-dir", path = path.display()
+        "another supervisor, or bulkhead.target, runs with {path}: stop it, or give this one its own --run-dir, --state-dir, --root-dir and --log-dir", path = path.display()
     )]
     SecondInstance {
         /// The run directory.

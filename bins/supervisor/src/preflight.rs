@@ -5,8 +5,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use node_config::NodeConfig;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
+use node_config::{DirectoryLayout, NodeConfig};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use topology::{Identities, PROCESSES, Process};
 
 use crate::directories::check_passable;
@@ -22,6 +25,45 @@ pub(crate) fn check_root() -> Result<(), Failure> {
     } else {
         Err(Failure::NotRoot)
     }
+}
+
+/// Nobody else runs the processes in this run directory. Another supervisor holds its lock;
+/// systemd, in `bulkhead.target`, has nothing but the sockets.
+///
+/// # Errors
+/// When somebody does.
+pub(crate) fn check_alone(directories: &DirectoryLayout) -> Result<(), Failure> {
+    // Whom the node may not run, systemd starts when it is called.
+    let mut processes = Process::ON_EVERY_NODE.into_iter();
+    match processes.any(|process| is_served(&directories.socket(process))) {
+        true => Err(Failure::SecondInstance {
+            path: directories.run_dir.clone(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Whether a socket accepts callers for somebody who runs. A process that hangs on a disk
+/// keeps its socket open when its supervisor has died, and then does not count.
+fn is_served(socket: &Path) -> bool {
+    // Where its queue is full, the others tell.
+    let Ok(connection) = connect_at_once(socket) else {
+        return false;
+    };
+    let Ok(listener) = getsockopt(&connection, PeerCredentials) else {
+        return true;
+    };
+    // It has no number where it is in a container that is not seen from here.
+    Pid::from_raw(listener.pid()).is_none_or(runs)
+}
+
+/// False also of one whose end is not noticed yet by who has started it.
+fn runs(pid: Pid) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return false;
+    };
+    let mut polled = [PollFd::new(&process, PollFlags::IN)];
+    matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))
 }
 
 /// Somebody listens on the container runtime's socket.
@@ -103,9 +145,24 @@ fn runnable(path: &Path, uid: u32) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::process::Command;
 
     use super::*;
     use nix::sys::socket::{Backlog, listen};
+
+    #[test]
+    fn who_has_ended_does_not_run_before_that_is_noticed_and_after() {
+        let mut child = Command::new("sleep").arg("infinity").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        assert!(runs(pid));
+        child.kill().unwrap();
+        // Nobody waits for its end yet.
+        while runs(pid) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!runs(pid));
+    }
 
     #[test]
     fn a_runtime_that_accepts_nobody_does_not_hold_up_the_start() {

@@ -86,6 +86,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let settings = settings::resolve(flags)?;
     let config = &settings.node;
     let identities = settings::identities(config)?;
+    preflight::check_alone(&config.directories)?;
     let instance = directories::lock_run_dir(&config.directories.run_dir)?;
     preflight::check_runtime(&config.container_runtime.0)?;
     preflight::check_binaries(config, &identities)?;

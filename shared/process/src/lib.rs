@@ -12,6 +12,7 @@ mod notify_socket;
 mod permitted;
 mod remote_mounts;
 mod restarts;
+mod socket_file;
 mod start;
 mod users;
 
@@ -20,5 +21,6 @@ pub use lifecycle::{
     BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD,
 };
 pub use permitted::{permitted, view};
+pub use socket_file::note_socket_file;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};
 pub use users::{UsersError, identities};

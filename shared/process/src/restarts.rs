@@ -20,6 +20,8 @@ use nix::fcntl::OFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use topology::{BOOT_VARIABLE, Process, RESTARTS_VARIABLE, row};
 
+use crate::socket_file::has_its_name;
+
 /// More than the line has.
 const MAX_RECORD_BYTES: u64 = 128;
 
@@ -148,8 +150,8 @@ impl Series {
     }
 }
 
-/// Whether nobody can connect any more: a run before has shut the socket down, or it has
-/// lost its name.
+/// Whether nobody can connect any more: a run before has shut the socket down, or its name is
+/// gone or another socket's.
 ///
 /// # Errors
 /// When that cannot be found out.
@@ -159,7 +161,7 @@ pub(crate) fn is_harmed(socket: &UnixListener, path: &Path) -> io::Result<bool> 
     let is_shut_down = polled[0]
         .revents()
         .intersects(PollFlags::RDHUP | PollFlags::HUP);
-    Ok(is_shut_down || !path.try_exists()?)
+    Ok(is_shut_down || !has_its_name(path)?)
 }
 
 #[cfg(test)]
@@ -171,6 +173,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::socket_file::note_socket_file;
 
     const CAP: Duration = Duration::from_secs(10);
 
@@ -297,19 +300,31 @@ mod tests {
         let path = directory.path().join("pleg.sock");
         let listen = || {
             let _ = fs::remove_file(&path);
-            UnixListener::bind(&path).unwrap()
+            let socket = UnixListener::bind(&path).unwrap();
+            note_socket_file(&path).unwrap();
+            socket
         };
         let socket = listen();
         assert!(!is_harmed(&socket, &path).unwrap());
         // Somebody who waits is none.
         let _caller = std::os::unix::net::UnixStream::connect(&path).unwrap();
         assert!(!is_harmed(&socket, &path).unwrap());
-        fs::remove_file(&path).unwrap();
-        assert!(is_harmed(&socket, &path).unwrap());
+        fs::rename(&path, directory.path().join("its")).unwrap();
+        assert!(is_harmed(&socket, &path).unwrap(), "it has lost its name");
+        let _other = UnixListener::bind(&path).unwrap();
+        assert!(is_harmed(&socket, &path).unwrap(), "its name is another's");
         for how in [Shutdown::Read, Shutdown::Both] {
             let socket = listen();
             shutdown(socket.as_raw_fd(), how).unwrap();
             assert!(is_harmed(&socket, &path).unwrap(), "{how:?}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_an_earlier_version_has_made_without_a_note_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        let socket = UnixListener::bind(&path).unwrap();
+        assert!(!is_harmed(&socket, &path).unwrap());
     }
 }

@@ -63,7 +63,7 @@ enum StartError {
     NoSocket,
     /// A run before has harmed it.
     #[error(
-        "nobody can connect to the listening socket any more: an earlier run has shut it down, or it has lost its name"
+        "nobody can connect to the listening socket any more: an earlier run has shut it down, or its name is gone or another socket's"
     )]
     SocketHarmed,
     /// The operating system refused.

@@ -319,6 +319,7 @@ forge_crash
 claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
 claim "nobody but systemd tells of crashes" tells_no_forged_crash
 harmed_sockets
+second_agent
 watch_bundle
 crash_loop
 mkdir -p /slow

@@ -75,6 +75,11 @@ harmed_sockets() {
     kill_program pleg
     claim "systemd makes a socket anew that has lost its name" test -S /run/bulkhead/pleg.sock
     claim "with its socket anew every process is ready" all_are_ready
+    perl -MSocket -e 'unlink($p = "/run/bulkhead/pleg.sock"); socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un($p)); listen(S, 1)'
+    claim "the name of a socket can be that of somebody who is gone" accepts_nobody
+    kill_program pleg
+    claim "systemd makes a socket anew whose name is another one's" is_not accepts_nobody
+    claim "then every process is ready" all_are_ready
     runs_instead "/usr/bin/perl -e 'open(S, \"+<&=3\"); shutdown(S, 2); sleep 1000'"
     systemctl restart --no-block bulkhead-pleg.service
     claim "a process can shut its socket down" accepts_nobody
@@ -82,6 +87,20 @@ harmed_sockets() {
     kill -KILL "$(pid_of_service pleg)"
     claim "a process whose socket was shut down is started with another" all_are_ready
     claim "who had it made anew says why" repairs 'status="\?69'
+}
+# ends_with_13 COMMAND...
+ends_with_13() {
+    local code=0
+    timeout 20 "$@" || code=$?
+    [ "$code" = 13 ]
+}
+second_agent() {
+    local files="stat --format=%n:%i:%y /run/bulkhead /run/bulkhead/*.*" before_it
+    before_it=$($files)
+    prove "a supervisor beside the bundle is refused" ends_with_13 /usr/libexec/bulkhead/supervisor --config=/etc/bulkhead/kubelet.yaml
+    claim "it has changed no file" test "$($files)" = "$before_it"
+    claim "the bundle goes on" web_is_ready
+    claim "no container noticed the supervisor beside it" containers_are_those_of_before
 }
 crash_loop() {
     local round pid before

@@ -8,6 +8,7 @@ mod hanging_disk;
 mod node;
 mod refusals;
 mod reloads;
+mod second_agent;
 mod supervision;
 
 /// Not a test by itself: the supervised processes are this program with this
