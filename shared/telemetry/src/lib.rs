@@ -77,7 +77,7 @@ fn levels_of(filter: &str) -> Result<Targets, String> {
     }
     for part in filter.split(',') {
         let part = part.trim();
-        let wrong = || format!("{part:?} is neither {LEVELS}, nor one of them as PROCESS=LEVEL");
+        let wrong = || format!("{part:?} is neither {LEVELS}, nor PROCESS=LEVEL with one of them");
         let (target, level) = match part.split_once('=') {
             Some((target, level)) => (Some(target), level),
             None => (None, part),
@@ -96,7 +96,7 @@ fn levels_of(filter: &str) -> Result<Targets, String> {
     Ok(levels)
 }
 
-const LEVELS: &str = "off, error, warn, info, debug or trace";
+const LEVELS: &str = "one of off, error, warn, info, debug and trace";
 
 fn usual_levels() -> Targets {
     Targets::new().with_default(LevelFilter::INFO)
