@@ -13,7 +13,7 @@ use pod_volumes::MountedVolume;
 use crate::container_input::ContainerInput;
 use crate::error::BuildError;
 use crate::image_volumes::{is_image, of_image};
-use crate::sub_paths::path_in_volume;
+use crate::sub_paths::{Variables, path_in_volume};
 
 /// Where the hosts file of a pod is mounted.
 const HOSTS_FILE: &str = "/etc/hosts";
@@ -22,9 +22,10 @@ const HOSTS_FILE: &str = "/etc/hosts";
 pub(super) fn mounts(input: &ContainerInput<'_>, field: &str) -> Result<Vec<Mount>, BuildError> {
     let mut mounts = Vec::new();
     let stated = input.container.volume_mounts.as_deref().unwrap_or_default();
+    let mut variables = None;
     for (index, mount) in stated.iter().enumerate() {
         let field = format!("{field}.volumeMounts[{index}]");
-        mounts.push(volume_mount(input, index, mount, &field)?);
+        mounts.push(volume_mount(input, &mut variables, (index, mount), &field)?);
     }
     let hides_hosts = stated.iter().any(|mount| mount.mount_path == HOSTS_FILE);
     if has_hosts_file(input.pod, !input.pod_ips.is_empty()) && !hides_hosts {
@@ -67,12 +68,12 @@ fn has_hosts_file(pod: &Pod, has_address: bool) -> bool {
 
 fn volume_mount(
     input: &ContainerInput<'_>,
-    index: usize,
-    mount: &VolumeMount,
+    variables: &mut Option<Variables>,
+    (index, mount): (usize, &VolumeMount),
     field: &str,
 ) -> Result<Mount, BuildError> {
     if is_image(input.pod, &mount.name) {
-        let sub_path = path_in_volume(input, &mut None, mount, field)?;
+        let sub_path = path_in_volume(input, variables, mount, field)?;
         let made = Mount {
             container_path: absolute(&mount.mount_path, field)?,
             recursive_read_only: resolved_recursive_read_only(input, mount, field)?,

@@ -3,6 +3,7 @@
 
 use pod::Quantity;
 use pod::core::Pod;
+use pod::items::{ItemBudget, LARGE, MAX_ITEMS};
 use pod_validation::{Errors, FieldError, MAX_ERRORS, Reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -12,6 +13,9 @@ use crate::{known_fields, normalize};
 
 /// Most pods in one manifest: the largest number that a node is run with.
 pub const MAX_PODS: usize = 1024;
+
+/// Most items in the lists of all pods in one manifest: ten pods as large as one may be.
+pub(crate) const MAX_MANIFEST_ITEMS: usize = 10 * MAX_ITEMS;
 
 /// Where quantities are. `[]` stands for each item of a list, `{}` for each
 /// value of a mapping. The API takes numbers for them, and so texts must be
@@ -44,9 +48,15 @@ pub(crate) struct Located {
     pub(crate) prefix: String,
 }
 
-/// The pods of one document: a Pod, a PodList, or a List of Pods.
-pub(crate) fn pods(document: Value) -> Result<Vec<Located>, Vec<FieldError>> {
+/// The pods of one document: a Pod, a PodList, or a List of Pods. `left` is what the
+/// manifest's documents before it have left of [`MAX_MANIFEST_ITEMS`].
+pub(crate) fn pods(document: Value, left: &ItemBudget) -> Result<Vec<Located>, Vec<FieldError>> {
     let mut errors = Errors::default();
+    if let Some(problem) = too_many_items(&document, left, MAX_MANIFEST_ITEMS) {
+        let problem = format!("the pods of a manifest have {problem}");
+        malformed(&mut errors, "", problem);
+        return Err(errors.into_vec());
+    }
     let pods = match document {
         Value::Object(fields) => match kind_of(&fields) {
             Some("Pod") => pod(Value::Object(fields), String::new(), &mut errors)
@@ -144,8 +154,22 @@ fn list(mut fields: Map<String, Value>, errors: &mut Errors) -> Vec<Located> {
         .collect()
 }
 
+/// A typed pod takes many times as much memory as its text: it is made of what is within
+/// the bounds.
+fn too_many_items(value: &Value, left: &ItemBudget, most: usize) -> Option<String> {
+    let has_room = left.has_room_for(value).unwrap_or(false);
+    (!has_room).then(|| {
+        format!("more than {most} items in lists, where a container or volume counts as {LARGE}")
+    })
+}
+
 fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located> {
     let before = errors.count();
+    if let Some(problem) = too_many_items(&value, &ItemBudget::new(MAX_ITEMS), MAX_ITEMS) {
+        let field = prefix.trim_end_matches('.');
+        malformed(errors, field, format!("the pod has {problem}"));
+        return None;
+    }
     normalize::fill_map_values(&mut value);
     for pattern in QUANTITIES {
         visit(

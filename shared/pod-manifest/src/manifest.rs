@@ -3,6 +3,7 @@
 use std::fmt;
 
 use pod::Pod;
+use pod::items::ItemBudget;
 use pod_validation::{FieldError, MAX_ERRORS, Reason, apply_defaults};
 
 use crate::{decode as decoding, document};
@@ -84,9 +85,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
     }
     let mut pods = Vec::new();
     let mut errors = Vec::new();
+    let left = ItemBudget::new(decoding::MAX_MANIFEST_ITEMS);
     for (index, document) in documents.into_iter().enumerate() {
         let number = index + 1;
-        match decoding::pods(document) {
+        match decoding::pods(document, &left) {
             Ok(found) => pods.extend(found.into_iter().map(|located| {
                 let mut pod = located.pod;
                 apply_defaults(&mut pod);

@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_no_message_can_carry_is_refused_for_its_size_alone() {
-        let gate = "{\"name\":\"the-same-gate-each-time\"},".repeat(40_000);
+        let gate = format!("{{\"name\":\"{}\"}},", "x".repeat(120)).repeat(9_000);
         let pod = format!(
             "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{{\"name\":\"web\"}},\
               \"spec\":{{\"containers\":[],\"schedulingGates\":[{}]}}}}",

@@ -141,8 +141,35 @@ fn of_pods() -> Vec<Attempt> {
             many(1),
             "spec.ephemeralContainers",
         ),
-        ("/spec/containers", many(100_000), ""),
         ("/spec/containers", json!([]), "spec.containers"),
+    ]
+}
+
+const TOO_MANY_OF_A_POD: &str = "the pod has more than 10000 items in lists";
+const TOO_MANY_OF_A_MANIFEST: &str = "the pods of a manifest have more than 100000 items in lists";
+
+/// Lists that are too long.
+fn of_lists() -> Vec<Attempt> {
+    vec![
+        ("/spec/containers", many(100_000), ""),
+        ("/spec/containers", many(70_000), TOO_MANY_OF_A_MANIFEST),
+        ("/spec/containers", many(1_000), TOO_MANY_OF_A_POD),
+        // Two bytes each, and 3 KiB as a volume with a field for each kind.
+        (
+            "/spec/volumes",
+            json!(vec![json!({}); 100_000]),
+            TOO_MANY_OF_A_MANIFEST,
+        ),
+        (
+            "/spec/volumes",
+            json!(vec![json!({}); 1_000]),
+            TOO_MANY_OF_A_POD,
+        ),
+        (
+            "/spec/containers/0/securityContext",
+            json!({ "capabilities": { "add": vec!["A"; 10_000] } }),
+            TOO_MANY_OF_A_POD,
+        ),
     ]
 }
 
@@ -369,6 +396,7 @@ fn a_hostile_pod_is_refused_by_the_field_that_makes_it_so() {
     let attempts = [
         names(),
         of_pods(),
+        of_lists(),
         of_metadata(),
         of_security(),
         of_containers(),

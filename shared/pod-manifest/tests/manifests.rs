@@ -200,3 +200,13 @@ fn a_manifest_full_of_mistakes_gives_a_bounded_list() {
         .collect();
     assert!(messages(&format!("{POD}{fields}")).len() <= pod_validation::MAX_ERRORS);
 }
+
+#[test]
+fn the_pods_of_a_manifest_have_a_bound_for_all_of_them() {
+    let volumes = vec!["{name: v}"; 900].join(", ");
+    let pod = format!("{POD}  volumes: [{volumes}]\n");
+    assert_eq!(pods(&[&*pod; 11].join("---\n")).len(), 11);
+    let found = messages(&[&*pod; 12].join("---\n"));
+    let expected = "document 12: the pods of a manifest have more than 100000 items in lists";
+    assert!(found[0].starts_with(expected), "{found:?}");
+}

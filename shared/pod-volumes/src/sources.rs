@@ -9,6 +9,7 @@ use pod::core::{
     Volume as ApiVolume, VolumeProjection,
 };
 use pod::downward::{metadata_field, resource_value};
+use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity};
 
 use crate::files::{Files, FilesKind, MAX_BYTES, VolumeFile};
@@ -40,6 +41,8 @@ pub(crate) struct OfPod {
     /// Fields of the pod's metadata that were made into text, by their paths: a thousand
     /// files with all annotations of the pod have one text.
     fields: BTreeMap<String, ObjectBytes>,
+    /// The pod's limit of memory, once it was computed: of all its containers.
+    memory_limit: Option<Option<u64>>,
 }
 
 impl OfPod {
@@ -48,7 +51,16 @@ impl OfPod {
         OfPod {
             left: MAX_BYTES,
             fields: BTreeMap::new(),
+            memory_limit: None,
         }
+    }
+
+    /// The pod's limit of memory in bytes, if it has one.
+    pub(crate) fn memory_limit(&mut self, pod: &Pod) -> Option<u64> {
+        *self.memory_limit.get_or_insert_with(|| {
+            let limit = pod_cgroup_resources(pod).memory_limit_bytes;
+            limit.and_then(|limit| u64::try_from(limit).ok())
+        })
     }
 
     fn field(&mut self, pod: &Pod, path: &str) -> Result<ObjectBytes, Unavailable> {

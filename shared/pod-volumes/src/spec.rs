@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use local_objects::claimed;
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
 use pod::huge_pages::page_size;
-use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity, ephemeral, huge_pages};
 
 use crate::files::Files;
@@ -133,7 +132,7 @@ fn spec(
         return Some(files.map_or_else(impossible, VolumeSpec::Files));
     }
     if let Some(source) = &volume.empty_dir {
-        let empty_dir = medium(pod, source).map(|medium| EmptyDir {
+        let empty_dir = medium((pod, of_pod), source).map(|medium| EmptyDir {
             medium,
             mode: source.mode.and_then(|mode| u32::try_from(mode).ok()),
         });
@@ -175,14 +174,15 @@ fn host_path(
     })
 }
 
-fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
+fn medium(
+    (pod, of_pod): (&Pod, &mut OfPod),
+    source: &EmptyDirVolumeSource,
+) -> Result<Medium, String> {
     match source.medium.as_deref().unwrap_or_default() {
         "" => Ok(Medium::Disk),
         "Memory" => {
             let own = size_limit(source)?;
-            let of_pod = pod_cgroup_resources(pod).memory_limit_bytes;
-            let of_pod = of_pod.and_then(|limit| u64::try_from(limit).ok());
-            let limits = own.into_iter().chain(of_pod);
+            let limits = own.into_iter().chain(of_pod.memory_limit(pod));
             Ok(Medium::Memory {
                 limit_bytes: limits.filter(|limit| *limit > 0).min(),
             })
@@ -328,7 +328,7 @@ mod tests {
         }
         let pod = test_pods::pod(value);
         let source = pod.volumes()[0].empty_dir.clone().unwrap();
-        super::medium(&pod, &source)
+        super::medium((&pod, &mut OfPod::new()), &source)
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod hook;
 pub mod huge_pages;
 pub mod identity;
 pub mod image_reference;
+pub mod items;
 pub mod metadata;
 pub mod node_shutdown;
 pub mod phase;

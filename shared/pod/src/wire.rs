@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::identity::{IdentityError, PodIdentity, PodSource};
+use crate::items::{ItemBudget, LARGE, MAX_ITEMS};
 
 /// Largest pod as JSON. The API server stores at most 1.5 MiB an object, and
 /// nearly all of a pod beyond some 100 KiB is annotations.
@@ -29,6 +30,11 @@ pub enum WireError {
         /// Its size in bytes.
         length: usize,
     },
+    /// Its lists have more items than those of any pod may.
+    #[error(
+        "pod has more than {MAX_ITEMS} items in its lists, where a container or volume counts as {LARGE}"
+    )]
+    TooManyItems,
     /// The message has no reference.
     #[error("pod message has no reference")]
     NoReference,
@@ -79,7 +85,7 @@ impl PodDocument {
 
     /// Takes the bytes that a source gave, unchanged, and decodes them once.
     pub fn from_json(json: Vec<u8>, source: PodSource) -> Result<(Self, Pod), WireError> {
-        check_size(json.len())?;
+        check_size(&json)?;
         let pod: Pod = serde_json::from_slice(&json)?;
         let identity = PodIdentity::of(&pod)?;
         Ok((Self::checked(identity, source, json)?, pod))
@@ -94,7 +100,7 @@ impl PodDocument {
     /// Checks a message from another process. The JSON is not decoded; `decode`
     /// does that and compares it with the header.
     pub fn from_message(message: bulkhead_api::v1::Pod) -> Result<Self, WireError> {
-        check_size(message.json.len())?;
+        check_size(&message.json)?;
         let identity: PodIdentity = message
             .reference
             .ok_or(WireError::NoReference)?
@@ -158,7 +164,7 @@ impl PodDocument {
     }
 
     fn checked(identity: PodIdentity, source: PodSource, json: Vec<u8>) -> Result<Self, WireError> {
-        check_size(json.len())?;
+        check_size(&json)?;
         Ok(Self {
             identity,
             source,
@@ -203,11 +209,16 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
         })
 }
 
-fn check_size(length: usize) -> Result<(), WireError> {
+/// Both bounds: on what it takes as JSON, and on what it takes as a typed pod.
+fn check_size(json: &[u8]) -> Result<(), WireError> {
+    let length = json.len();
     if length > MAX_POD_BYTES {
-        Err(WireError::TooLarge { length })
-    } else {
-        Ok(())
+        return Err(WireError::TooLarge { length });
+    }
+    let mut value = serde_json::Deserializer::from_slice(json);
+    match ItemBudget::new(MAX_ITEMS).has_room_for(&mut value)? {
+        true => Ok(()),
+        false => Err(WireError::TooManyItems),
     }
 }
 
@@ -315,6 +326,28 @@ mod tests {
             PodDocument::from_json(vec![b' '; MAX_POD_BYTES + 1], PodSource::Api),
             Err(WireError::TooLarge { .. })
         ));
+    }
+
+    #[test]
+    fn a_pod_with_too_many_items_is_refused_before_it_is_a_typed_one() {
+        let with = |volumes: usize| {
+            let volumes = vec![r#"{"name":"v"}"#; volumes].join(",");
+            let metadata = r#""metadata":{"uid":"u1","namespace":"d","name":"n"}"#;
+            let spec = format!(r#""spec":{{"containers":[],"volumes":[{volumes}]}}"#);
+            format!("{{{metadata},{spec}}}").into_bytes()
+        };
+        let of_source = |json| PodDocument::from_json(json, PodSource::Api);
+        let (good, _) = of_source(with(999)).unwrap();
+        assert!(PodDocument::from_message(good.to_message()).is_ok());
+        let many = of_source(with(1000));
+        assert!(matches!(many, Err(WireError::TooManyItems)));
+        let mut message = good.to_message();
+        message.json = with(1000);
+        message.hash = version_hash(&message.json);
+        let many = PodDocument::from_message(message);
+        assert!(matches!(many, Err(WireError::TooManyItems)));
+        let many = good.with_json(with(1000));
+        assert!(matches!(many, Err(WireError::TooManyItems)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Ports of the node that pods use.
 
+use std::collections::HashSet;
+
 use pod::{Pod, PodExt};
 
 /// The address that stands for all addresses.
@@ -14,12 +16,48 @@ pub(crate) struct HostPort {
     port: i32,
 }
 
+/// A protocol and the number of a port.
+type Number<'a> = (&'a str, i32);
+
 impl HostPort {
-    /// Whether both cannot be used at once.
+    fn number(&self) -> Number<'_> {
+        (&self.protocol, self.port)
+    }
+}
+
+/// Ports of a pod, to be compared with those of others. Pods may have thousands each, so
+/// none is compared with each of the others.
+#[derive(Debug, Default)]
+pub(crate) struct PortSet<'a> {
+    numbers: HashSet<Number<'a>>,
+    /// Of those, the ones at all addresses.
+    everywhere: HashSet<Number<'a>>,
+    /// And the ones at one address.
+    at: HashSet<(Number<'a>, &'a str)>,
+}
+
+impl<'a> PortSet<'a> {
+    pub(crate) fn new(ports: &'a [HostPort]) -> PortSet<'a> {
+        let mut set = PortSet::default();
+        for port in ports {
+            set.numbers.insert(port.number());
+            if port.ip == ANY_IP {
+                set.everywhere.insert(port.number());
+            } else {
+                set.at.insert((port.number(), &port.ip));
+            }
+        }
+        set
+    }
+
+    /// Whether a port and one of these cannot be used at once.
     #[must_use]
-    pub(crate) fn conflicts_with(&self, other: &HostPort) -> bool {
-        let same_address = self.ip == other.ip || self.ip == ANY_IP || other.ip == ANY_IP;
-        same_address && self.protocol == other.protocol && self.port == other.port
+    pub(crate) fn conflicts_with(&self, port: &HostPort) -> bool {
+        let number = port.number();
+        match port.ip == ANY_IP {
+            true => self.numbers.contains(&number),
+            false => self.everywhere.contains(&number) || self.at.contains(&(number, &port.ip)),
+        }
     }
 }
 

@@ -299,6 +299,23 @@ fn host_ports_conflict_by_address_protocol_and_number() {
             "{taken:?} {wanted:?}"
         );
     }
+    // Of many, one is enough.
+    let many = |from: i32, to: i32, ip: &str| {
+        let ports =
+            (from..to).map(|number| json!({"containerPort": 1, "hostPort": number, "hostIP": ip}));
+        let ports = ports.collect::<Vec<_>>();
+        with_spec(json!({"containers": [{"name": "c", "ports": ports}]}))
+    };
+    let others = [many(1, 9_000, ""), many(20_000, 29_000, "127.0.0.1")];
+    for (wanted, expected) in [
+        (many(10_000, 19_000, ""), "ok"),
+        (many(10_000, 20_000, ""), "ok"),
+        (many(11_001, 20_001, ""), "NodePorts"),
+        (many(20_000, 29_000, "127.0.0.2"), "ok"),
+        (many(8_999, 17_000, "127.0.0.2"), "NodePorts"),
+    ] {
+        assert_eq!(reason(&wanted, &others), expected);
+    }
     // The protocol is TCP unless it is named; ports of the pod alone are free.
     let unnamed = [using(json!({"containerPort": 1, "hostPort": 80}))];
     assert_eq!(reason(&port("", "TCP", 80), &unnamed), "NodePorts");
