@@ -11,6 +11,7 @@ use cri::{RuntimeError, RuntimeErrorKind};
 use pod_lifecycle::observation::ContainerState;
 
 use super::context::Steps;
+use super::process_start::ProcessStart;
 use crate::observe;
 
 /// How long after the start of this process a start of a container that an earlier one
@@ -46,7 +47,7 @@ pub(super) async fn remove_created(steps: &Steps, id: &str) -> Result<Removal, R
         if observe::state_of(&status) != ContainerState::Created {
             return Ok(Removal::Started);
         }
-        if !may_be_starting(steps, UnixNanos(status.created_at)) {
+        if !may_be_starting(steps.begin, UnixNanos(status.created_at)) {
             break;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -73,7 +74,28 @@ pub(super) fn removal(
     }
 }
 
-/// Those that this process asked for were waited for before anything is removed.
-fn may_be_starting(steps: &Steps, created_at: UnixNanos) -> bool {
-    created_at < steps.begin.wall && steps.begin.instant.elapsed() < STARTS_MAY_TAKE
+/// Those that this process asked for were waited for before anything is removed. What was
+/// created in the moment in which this process began was created by an earlier one.
+fn may_be_starting(begin: ProcessStart, created_at: UnixNanos) -> bool {
+    created_at <= begin.wall && begin.instant.elapsed() < STARTS_MAY_TAKE
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::WallClock;
+
+    use super::*;
+    use crate::testing::START;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_earlier_process_created_may_be_starting_for_a_while() {
+        let begin = ProcessStart::now(&WallClock::simulated(START));
+        let before = UnixNanos(begin.wall.0 - 1);
+        let after = UnixNanos(begin.wall.0 + 1);
+        assert!(may_be_starting(begin, before));
+        assert!(may_be_starting(begin, begin.wall));
+        assert!(!may_be_starting(begin, after));
+        tokio::time::advance(STARTS_MAY_TAKE).await;
+        assert!(!may_be_starting(begin, before));
+    }
 }
