@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds, UnusedImage};
-use super::needed_images;
+use super::needed_images::NeededImages;
 
 /// How often the disk is looked at (the kubelet's image GC period).
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
@@ -159,22 +159,26 @@ async fn remove_all(
     if unused.is_empty() {
         return gone;
     }
-    let Some(needed) = needed_images::names(with).await else {
+    let Some(mut needed) = NeededImages::find(with).await else {
         return gone;
     };
     for image in unused {
         if size(&gone) >= to_free {
             break;
         }
-        if !image.is_used(&needed) && remove(with, &image, why).await {
+        // Those before it may have taken minutes, in which pods have come.
+        match needed.renewed(with).await {
+            Some(renewed) => needed = renewed,
+            None => break,
+        }
+        if !image.is_used(needed.names()) && remove(with, &image, why).await {
             gone.push(image);
         }
     }
     gone
 }
 
-/// Removes an unused image; whether it is gone. Those before it may have taken minutes, in
-/// which a pod has begun to use it.
+/// Removes an unused image; whether it is gone. A pod may have begun to use it.
 async fn remove(with: &Collection, image: &UnusedImage, why: &str) -> bool {
     match used(with).await {
         Some(used) if !image.is_used(&used) => {}

@@ -21,14 +21,44 @@ struct Config {
     sandbox_image: String,
 }
 
-/// By which names and ids the runtime may list them; `None` if that cannot be found out.
-pub(super) async fn names(with: &Collection) -> Option<BTreeSet<String>> {
-    let mut names = of_pods(with).await?;
-    let ids = ids(with, &mut names)
-        .await
-        .inspect_err(|error| tracing::warn!(%error, "no image is removed: it may be needed"));
-    names.extend(ids.ok()?);
-    Some(names)
+/// What is needed at a moment.
+pub(super) struct NeededImages {
+    /// What the pods call theirs.
+    of_pods: BTreeSet<String>,
+    /// By which names and ids the runtime may list them all.
+    all: BTreeSet<String>,
+}
+
+impl NeededImages {
+    /// What is needed now; `None` if that cannot be found out.
+    pub(super) async fn find(with: &Collection) -> Option<NeededImages> {
+        NeededImages::with_those_of_pods(with, of_pods(with).await?).await
+    }
+
+    /// The same after a while, in which pods may have come. The runtime is asked only then.
+    pub(super) async fn renewed(self, with: &Collection) -> Option<NeededImages> {
+        let of_pods = of_pods(with).await?;
+        if of_pods == self.of_pods {
+            return Some(self);
+        }
+        NeededImages::with_those_of_pods(with, of_pods).await
+    }
+
+    async fn with_those_of_pods(
+        with: &Collection,
+        of_pods: BTreeSet<String>,
+    ) -> Option<NeededImages> {
+        let mut all = of_pods.clone();
+        let ids = ids(with, &mut all)
+            .await
+            .inspect_err(|error| tracing::warn!(%error, "no image is removed: it may be needed"));
+        all.extend(ids.ok()?);
+        Some(NeededImages { of_pods, all })
+    }
+
+    pub(super) fn names(&self) -> &BTreeSet<String> {
+        &self.all
+    }
 }
 
 /// The ids of all these images and of that of sandboxes, whose name is added.

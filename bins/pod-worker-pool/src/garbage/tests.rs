@@ -72,7 +72,7 @@ async fn a_pod_that_comes_back_does_not_wait_for_the_turns_of_its_own_removals()
     run_and_forget(&mut node, &[("u1", &back)]).await;
     // Starts have all turns, and no removal begins beside them.
     node.runtime.set_faults(Faults {
-        sandbox_delay: Duration::from_secs(100),
+        sandbox_delay: Duration::from_secs(200),
         ..Faults::NONE
     });
     for number in 0..20 {
@@ -265,6 +265,30 @@ async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {
     eventually("it runs", || node.running("u3").is_some()).await;
     freeing.await.unwrap();
     assert!(!has_image(&node, UNUSED) && has_image(&node, OWN));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_stays_that_a_pod_is_to_have_which_comes_while_others_are_removed() {
+    let node = TestNode::new();
+    let pod = images_and_a_dead_container(&node).await;
+    end(&node, &pod, "u1").await;
+    node.runtime.set_faults(Faults {
+        image_removal_delay: Duration::from_secs(60),
+        sandbox_delay: Duration::from_secs(200),
+        ..Faults::NONE
+    });
+    let garbage = node.life().garbage.clone();
+    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
+    let removals = || node.runtime.calls().get("RemoveImage").copied();
+    eventually("the first is removed", || removals() == Some(1)).await;
+    // No container has it before its sandbox is there.
+    let mut back = pod_running("c", "u3", &["run"]);
+    back["spec"]["containers"][0]["image"] = json!(OWN);
+    node.create(&back).await;
+    freeing.await.unwrap();
+    assert!(node.running("u3").is_none());
+    assert!(!has_image(&node, UNUSED) && has_image(&node, OWN));
+    eventually("it runs", || node.running("u3").is_some()).await;
 }
 
 #[tokio::test(start_paused = true)]

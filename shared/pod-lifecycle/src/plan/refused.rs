@@ -7,11 +7,11 @@ use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
 /// What is left of the plan for such a pod. Nothing is stopped that could not be started
-/// again: of the stops there remain those of instances beside a newer one.
+/// again: of the stops there remain those of instances beside a newer one. A pod that has
+/// ended, or of which nothing runs, is none that runs.
 pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -> Plan {
-    let observation = inputs.observation;
-    let has_begun = !observation.sandboxes.is_empty() || !observation.containers.is_empty();
-    if refused.ends_what_runs && has_begun {
+    let has_ended = matches!(plan, Plan::End(_));
+    if refused.ends_what_runs && inputs.observation.is_alive() && !has_ended {
         return Plan::End(TerminationCause::Evicted {
             reason: REFUSED_REASON.to_owned(),
             message: refused.message.clone(),

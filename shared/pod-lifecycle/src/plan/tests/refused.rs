@@ -62,3 +62,19 @@ fn what_runs_of_a_refused_pod_ends_where_the_policy_says_so() {
         "{plan:?}"
     );
 }
+
+#[test]
+fn what_does_not_run_is_not_ended_by_the_policy() {
+    let mut completed = Case::new("Never");
+    completed.lost();
+    for name in ["a", "b", "c"] {
+        completed.has(name, exited(0));
+    }
+    let as_without_a_policy = completed.plan();
+    assert_eq!(as_without_a_policy, Plan::End(TerminationCause::Completed));
+    completed.refused = refused(true);
+    assert_eq!(completed.plan(), as_without_a_policy);
+    let mut lost = Case::bare("Always");
+    lost.lost().refused = refused(true);
+    assert_eq!(lost.plan(), NOTHING);
+}
