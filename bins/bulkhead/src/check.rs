@@ -332,11 +332,13 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
     #[test]
     fn a_pod_that_is_too_large_once_its_defaults_are_filled_in_is_refused() {
         // Each default is longer than what is written here of it.
-        let ports: String = (1..=30_000)
+        let ports: String = (1..=9_000)
             .map(|number| format!("{{containerPort: {number}}},"))
             .collect();
+        let long = "x".repeat(750_000);
         let image = "image: localhost/web:1";
-        let large = GOOD.replace(image, &format!("{image}, ports: [{ports}]"));
+        let more = format!("{image}, args: [{long}], ports: [{ports}]");
+        let large = GOOD.replace(image, &more);
         assert!(large.len() < pod::wire::MAX_POD_BYTES);
         let problems = check_text(&large, &mut judge()).unwrap_err();
         assert!(problems[0].contains("more than 1048576"), "{problems:?}");

@@ -170,3 +170,74 @@ fn no_pod_gets_the_runtime_or_the_agent_however_it_is_asked_for() -> Result<()> 
     assert_eq!(ground.running("plain")?, 1);
     Ok(())
 }
+
+/// Pods that are small as text: beyond the bound for items of lists, or as large as that
+/// lets them be where each item costs most.
+fn large() -> Vec<(String, Value)> {
+    let container = |name: usize| json!({"name": format!("c{name}"), "image": "absent:1", "imagePullPolicy": "Never"});
+    let mut many_ports = sleeper(None);
+    let mut many_demands = sleeper(None);
+    let mut many_media = sleeper(None);
+    let add = vec!["A"; 9_900];
+    many_demands["containers"][0]["securityContext"] = json!({"capabilities": {"add": add}});
+    let volume =
+        |name: usize| json!({"name": format!("v{name}"), "emptyDir": {"medium": "Memory"}});
+    many_media["volumes"] = (0..500).map(volume).collect();
+    let mut containers = many_media["containers"].take();
+    let limited = (0..480).map(|name| {
+        let mut container = container(name);
+        container["resources"] = json!({"limits": {"memory": "1"}});
+        container
+    });
+    containers
+        .as_array_mut()
+        .into_iter()
+        .for_each(|all| all.extend(limited.clone()));
+    many_media["containers"] = containers;
+    let mut pods = vec![
+        (
+            "volumes".to_owned(),
+            json!({"containers": [], "volumes": vec![json!({}); 60_000]}),
+        ),
+        ("demands".to_owned(), many_demands),
+        ("media".to_owned(), many_media),
+    ];
+    for pod in 0..10 {
+        let first = 1 + pod % 6 * 9_900;
+        let protocol = if pod < 6 { "TCP" } else { "UDP" };
+        let port = |port: i32| json!({"containerPort": 1, "hostPort": port, "protocol": protocol});
+        many_ports["containers"][0]["ports"] = (first..first + 9_900).map(port).collect();
+        pods.push((format!("ports-{pod}"), many_ports.clone()));
+    }
+    pods
+}
+
+#[test]
+fn pods_that_are_large_only_as_typed_ones_keep_no_process_from_its_work() -> Result<()> {
+    let options = BulkheadOptions {
+        policy: Some("sources = { file = \"baseline\" }\n".to_owned()),
+        ..BulkheadOptions::default()
+    };
+    let ground = Ground::start_with(&options)?;
+    for (name, spec) in large() {
+        ground.apply(&name, spec)?;
+    }
+    for (name, words) in [
+        ("volumes", "more than 100000 items in lists"),
+        ("demands", "capability"),
+        ("ports-9", "hostPort"),
+    ] {
+        let what = format!("{name} to be refused because of {words:?}");
+        wait_for(&what, TIMEOUT, || match refusal(&ground, name) {
+            Ok(message) if message.contains(words) => Ok(()),
+            Ok(other) | Err(other) => Err(other),
+        })
+        .with_context(|| ground.bulkhead.log_ends())?;
+    }
+    ground.apply("last", sleeper(None))?;
+    ground.ready("last")?;
+    let processes = ground.bulkhead.processes()?;
+    let restarts: u64 = processes.iter().map(|each| each.restarts_total).sum();
+    assert_eq!(restarts, 0, "{processes:?}");
+    Ok(())
+}
