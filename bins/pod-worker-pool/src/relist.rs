@@ -129,34 +129,38 @@ impl Relist {
     }
 }
 
-/// Which pod a sandbox or container belongs to. Clones share it.
+/// Which pod a sandbox or container belongs to, and when that was noted. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Owners(Arc<Mutex<HashMap<String, String>>>);
+pub(crate) struct Owners(Arc<Mutex<HashMap<String, (String, Instant)>>>);
 
 impl Owners {
     /// The UID of the pod that a sandbox or container belongs to, if it is known.
     #[must_use]
     pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
-        self.lock().get(id).cloned()
+        self.lock().get(id).map(|(uid, _)| uid.clone())
     }
 
     /// Notes one more; a relist forgets those that are gone.
     pub(crate) fn note(&self, id: &str, uid: &str) {
-        self.lock().insert(id.to_owned(), uid.to_owned());
+        let noted = (uid.to_owned(), Instant::now());
+        self.lock().insert(id.to_owned(), noted);
     }
 
-    fn replace(&self, relist: &Relist) {
+    /// Takes in a list that was asked for at `began`: what was made since may not be in it.
+    fn replace(&self, relist: &Relist, began: Instant) {
         let all = relist.pods.iter().flat_map(|(uid, pod)| {
             let sandboxes = pod.sandboxes.iter().map(|sandbox| &sandbox.id);
             let containers = pod.containers.iter().map(|container| &container.id);
             sandboxes
                 .chain(containers)
-                .map(move |id| (id.clone(), uid.clone()))
+                .map(move |id| (id.clone(), (uid.clone(), began)))
         });
-        *self.lock() = all.collect();
+        let mut owners = self.lock();
+        owners.retain(|_, (_, noted)| *noted >= began);
+        owners.extend(all);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (String, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -213,7 +217,7 @@ impl Relister {
         }
         let began = Instant::now();
         let relist = Arc::new(self.list(None).await?);
-        self.owners.replace(&relist);
+        self.owners.replace(&relist, began);
         let alive = relist.alive();
         self.told_ends
             .forget_shown(relist.asked_at, |id| alive.contains(id));
@@ -455,5 +459,30 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(relister.all().await.unwrap().asked_at > asked);
         assert_eq!(lists(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_while_a_list_is_under_way_keeps_its_owner() {
+        let clock = WallClock::simulated(START);
+        let runtime = SimulatedRuntime::new(1, clock.clone(), false);
+        runtime.set_faults(Faults {
+            slowness: 100.0,
+            ..Faults::NONE
+        });
+        let owners = Owners::default();
+        let runtime = Arc::new(runtime);
+        let relister = Relister::new(runtime, clock, owners.clone(), ToldEnds::default());
+        owners.note("before", "u1");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let made = async {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            owners.note("meanwhile", "u1");
+        };
+        join(relister.all(), made).await.0.unwrap();
+        assert_eq!(owners.pod_of("before"), None);
+        assert_eq!(owners.pod_of("meanwhile").as_deref(), Some("u1"));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        relister.all().await.unwrap();
+        assert_eq!(owners.pod_of("meanwhile"), None);
     }
 }
