@@ -75,7 +75,11 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
     let (Some(kind), Some("v1")) = (kind, version.as_ref().and_then(Value::as_str)) else {
         return Err(format!("expected a v1 {KINDS}"));
     };
-    let mut reference = reference(kind, fields.remove("metadata"))?;
+    let metadata = fields.remove("metadata");
+    if kind == ObjectKind::PersistentVolume {
+        check_annotations(metadata.as_ref())?;
+    }
+    let mut reference = reference(kind, metadata)?;
     let name = reference.name.clone();
     let immutable = match (kind, fields.remove("immutable")) {
         // Where a volume is may not change, as with an API server.
@@ -144,6 +148,20 @@ fn add_config_map(
     add(data, "binaryData", binary, Form::Base64, Again::Refused)?;
     let added = data.keys().filter(|key| !texts.contains(*key));
     Ok(added.cloned().collect())
+}
+
+/// The group that a kubelet gives to every container of a pod with the volume.
+const GROUP_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
+
+/// Of a volume's annotations one would change how pods run.
+fn check_annotations(metadata: Option<&Value>) -> Result<(), String> {
+    let group = metadata.and_then(|it| it.get("annotations")?.get(GROUP_ANNOTATION));
+    match group {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "metadata.annotations[{GROUP_ANNOTATION}]: not supported: give the pod supplementalGroups"
+        )),
+    }
 }
 
 fn reference(kind: ObjectKind, metadata: Option<Value>) -> Result<ObjectRef, String> {
@@ -349,6 +367,21 @@ mod tests {
             values(&volume),
             [("local", ""), ("path", "/srv/a"), ("type", "Directory")]
         );
+    }
+
+    #[test]
+    fn a_volume_whose_group_pods_would_lack_is_refused() {
+        let volume = |annotation: &str| {
+            one(&format!(
+                "apiVersion: v1\nkind: PersistentVolume\n\
+                 metadata: {{name: disk-1, annotations: {{{annotation}: \"5555\"}}}}\n\
+                 spec: {{local: {{path: /srv/a}}, claimRef: {{namespace: shop, name: data}}}}",
+            ))
+        };
+        assert!(volume("example.com/note").is_ok());
+        let refused = volume("pv.beta.kubernetes.io/gid").unwrap_err();
+        let field = "document 1: metadata.annotations[pv.beta.kubernetes.io/gid]: not supported";
+        assert!(refused.starts_with(field), "{refused}");
     }
 
     #[test]
