@@ -80,10 +80,6 @@ fn names() -> Vec<Attempt> {
 
 /// Fields of a pod.
 fn of_pods() -> Vec<Attempt> {
-    let many = |count: usize| {
-        let container = |number| json!({ "name": format!("c{number}"), "image": "i:1" });
-        json!((0..count).map(container).collect::<Vec<Value>>())
-    };
     let git = json!([{ "name": "v", "gitRepo": { "repository": "https://h/r" } }]);
     let path = |path: &str| json!([{ "name": "v", "hostPath": { "path": path } }]);
     let secret = json!({ "sources": [{ "serviceAccountToken": { "path": "t" } }] });
@@ -147,6 +143,14 @@ fn of_pods() -> Vec<Attempt> {
 
 const TOO_MANY_OF_A_POD: &str = "the pod has more than 10000 items in lists";
 const TOO_MANY_OF_A_MANIFEST: &str = "the pods of a manifest have more than 100000 items in lists";
+
+/// So many containers.
+fn many(count: usize) -> Value {
+    {
+        let container = |number| json!({ "name": format!("c{number}"), "image": "i:1" });
+        json!((0..count).map(container).collect::<Vec<Value>>())
+    }
+}
 
 /// Lists that are too long.
 fn of_lists() -> Vec<Attempt> {
