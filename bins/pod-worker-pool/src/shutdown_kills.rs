@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pod::PodIdentity;
 use pod::node_shutdown::{REJECTED, REJECTED_MESSAGE, TERMINATED, TERMINATED_MESSAGE};
-use pod_lifecycle::{EvictionRequest, KillRequest};
+use pod_lifecycle::{EvictionRequest, KillRequest, TerminationCause};
 
 use crate::events::Events;
 
@@ -26,6 +26,14 @@ pub(crate) fn termination(grace: Duration) -> KillRequest {
 /// How a pod is ended that came while the node shuts down.
 pub(crate) fn rejection() -> KillRequest {
     kill(Duration::ZERO, REJECTED, REJECTED_MESSAGE)
+}
+
+/// Whether a pod was ended because it came while the node shuts down. It may be one that had
+/// ended long before: a process that is started meanwhile does not look.
+pub(crate) fn is_rejection(cause: &TerminationCause) -> bool {
+    cause
+        .failure()
+        .is_some_and(|(reason, _)| reason == REJECTED)
 }
 
 /// Tells that one was.

@@ -4,6 +4,8 @@ use pod::PodIdentity;
 use pod_lifecycle::record::Record;
 use serde::{Deserialize, Serialize};
 
+use crate::shutdown_kills::is_rejection;
+
 /// What is in the file of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
@@ -34,9 +36,17 @@ impl Content {
         termination.is_some_and(|it| it.cause.ends_with_the_boot())
     }
 
-    /// What is left of it when its pod starts again with a boot of the node.
+    /// What is left of it when its pod starts again with a boot of the node. One that was
+    /// rejected may have ended before: what tells that, beside its instances, stays.
     pub(super) fn after_the_boot(&self) -> Option<Content> {
-        let record = Record::begun_anew_beside(self.record.former_sandboxes.clone());
+        let mut record = Record::begun_anew_beside(self.record.former_sandboxes.clone());
+        let termination = self.record.termination.as_ref();
+        if termination.is_some_and(|it| is_rejection(&it.cause)) {
+            record.started_at = self.record.started_at;
+            record
+                .refused_starts
+                .clone_from(&self.record.refused_starts);
+        }
         (record != Record::default()).then(|| Content {
             record,
             ..self.clone()

@@ -171,11 +171,7 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
         )),
         ..record(1)
     };
-    for (reason, stays) in [
-        ("Terminated", false),
-        ("NodeShutdown", false),
-        ("Evicted", true),
-    ] {
+    for (reason, stays) in [("Terminated", false), ("Evicted", true)] {
         let (records, _writer) = open(directory.path());
         records.save(&pod(), &ended(reason)).await.unwrap();
         let (same_boot, _) = life(directory.path()).unwrap();
@@ -187,16 +183,25 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
             assert_eq!(!on_disk(directory.path()).is_empty(), stays, "{reason}");
         }
     }
-    // It begins beside the instances that ended with the node.
-    let (records, _writer) = open(directory.path());
-    let beside = Record {
-        former_sandboxes: former(),
-        ..ended("Terminated")
+    // It begins beside the instances that ended with the node. One that was rejected may have
+    // ended before, which must be known.
+    let begun_anew = Record::begun_anew_beside(former());
+    let had_ended = Record {
+        started_at: record(1).started_at,
+        refused_starts: record(1).refused_starts,
+        ..begun_anew.clone()
     };
-    records.save(&pod(), &beside).await.unwrap();
-    for boot in ["second", "first"] {
-        let (next, _) = Records::open(directory.path(), &KernelBoot::named(boot)).unwrap();
-        assert_eq!(next.all(), [(pod(), Record::begun_anew_beside(former()))]);
+    for (reason, left) in [("Terminated", begun_anew), ("NodeShutdown", had_ended)] {
+        let (records, _writer) = open(directory.path());
+        let beside = Record {
+            former_sandboxes: former(),
+            ..ended(reason)
+        };
+        records.save(&pod(), &beside).await.unwrap();
+        for boot in ["second", "first"] {
+            let (next, _) = Records::open(directory.path(), &KernelBoot::named(boot)).unwrap();
+            assert_eq!(next.all(), [(pod(), left.clone())]);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use super::stop_turns::StopTurns;
 use super::{created, resize, sandbox, stop};
 use crate::publisher::Findings;
 use crate::removal;
+use crate::shutdown_kills::is_rejection;
 
 /// How long calls of an interrupted sync may take to end before they are given up:
 /// far longer than a sandbox or container takes, so that what they make is seen
@@ -124,15 +125,22 @@ async fn stop_pod(
 /// A pod that is stopped has not ended by itself: where it begins anew under its UID, the
 /// instances of the sandboxes that it had do not count. One that has ended by itself begins
 /// anew only when its source has removed it and has it again; until then its instances tell
-/// the next process that it has ended.
+/// the next process that it has ended. So they do where a shutdown of the node rejects a pod
+/// of which nothing runs: it goes on after the boot as if that had not been.
 fn note_former_sandboxes(
     observation: &Observation,
     termination: &Termination,
     memory: &mut Memory,
 ) {
     let shown = observation.sandbox_ids();
-    if !termination.cause.is_terminal() {
+    let is_rejected = is_rejection(&termination.cause);
+    let stops_nothing = is_rejected && !observation.is_alive();
+    if !termination.cause.is_terminal() && !stops_nothing {
         memory.record.former_sandboxes.clone_from(&shown);
+        if is_rejected {
+            // The boot leaves it, and its deadline is to begin anew.
+            memory.record.started_at = None;
+        }
     }
     memory.sandboxes_if_begun_anew = shown;
 }

@@ -2,18 +2,19 @@
 //! former instances have not been collected: the source removed it and has it again, or the
 //! node that was shut down has booted.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use cri::ContainerRuntime;
 use pod::PodSource;
 use pod::metadata::POD_UID_LABEL;
-use pod::node_shutdown::TERMINATED;
+use pod::node_shutdown::{REJECTED, TERMINATED};
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::{Value, json};
 use simulated_runtime::Happening;
 
-use super::{finished, running, starts};
+use super::{RUN, calls, finished, running, starts};
+use crate::pool::Startable;
 use crate::testing::{TestNode, eventually, pod_running};
 
 const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -209,16 +210,27 @@ async fn an_evicted_pod_that_is_given_again_is_started() {
     }
 }
 
+/// The node boots, and its pool starts.
+fn boot(node: &mut TestNode) {
+    node.kill();
+    node.boots();
+    node.start();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ended_with_the_node_is_started_with_its_next_boot() {
-    for policy in POLICIES {
+    // The second as one that had begun just before the node let none start.
+    for (policy, reason) in POLICIES
+        .map(|it| [(it, TERMINATED), (it, REJECTED)])
+        .concat()
+    {
         // Whether the node goes down during the stop, or after it.
         for has_ended in [false, true] {
             let mut node = TestNode::new();
             let pod = pod(policy);
             node.create(&pod).await;
             running(&node, "u1").await;
-            evict(&node, &pod, TERMINATED).await;
+            evict(&node, &pod, reason).await;
             match has_ended {
                 false => is_asked_to_end(&node).await,
                 true => finished(&node, "u1").await,
@@ -229,10 +241,63 @@ async fn a_pod_that_ended_with_the_node_is_started_with_its_next_boot() {
             node.create(&pod).await;
             finished(&node, "u1").await;
             assert_eq!(starts(&node, "u1").len(), 1, "{policy}");
-            node.kill();
-            node.boots();
-            node.start();
+            boot(&mut node);
             begins_anew(&mut node, &pod, policy).await;
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_with_the_node_has_its_whole_deadline_after_the_boot() {
+    for reason in [TERMINATED, REJECTED] {
+        let mut node = TestNode::new();
+        let mut pod = pod("Never");
+        pod["spec"]["activeDeadlineSeconds"] = json!(60);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        evict(&node, &pod, reason).await;
+        finished(&node, "u1").await;
+        boot(&mut node);
+        begins_anew(&mut node, &pod, reason).await;
+    }
+}
+
+/// When pod-worker-pool is restarted while the node shuts down, all that does not run is
+/// rejected, before anybody looks whether it had ended.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_had_ended_stays_so_though_a_shutdown_rejects_it() {
+    let job = |policy| pod_with(policy, &["exit", "0", "2000"]);
+    let mut with_deadline = pod_with("Always", RUN);
+    with_deadline["spec"]["activeDeadlineSeconds"] = json!(60);
+    let not_startable = pod_with("Never", &["cannot-start", "context canceled"]);
+    for (pod, failed_reason) in [
+        (job("Never"), ""),
+        (job("OnFailure"), ""),
+        (with_deadline, "DeadlineExceeded"),
+        (not_startable, ""),
+    ] {
+        let mut node = TestNode::new();
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        let made = calls(&node, "CreateContainer");
+        for _ in 0..2 {
+            node.kill();
+            node.start();
+            let none = Startable::Only(BTreeSet::new());
+            node.life().pool.set_startable(none).await.unwrap();
+            node.create(&pod).await;
+            finished(&node, "u1").await;
+            assert_eq!(node.observation("u1").unwrap().failed_reason, REJECTED);
+        }
+        boot(&mut node);
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        assert_eq!(calls(&node, "CreateContainer"), made, "{pod}");
+        assert_eq!(node.observation("u1").unwrap().failed_reason, failed_reason);
+        // Its source takes it back and has it again.
+        forget(&node).await;
+        node.create(&pod).await;
+        eventually("it begins anew", || calls(&node, "CreateContainer") > made).await;
     }
 }
