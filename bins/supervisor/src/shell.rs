@@ -495,9 +495,9 @@ impl Shell {
         self.files.note();
         let new = settings::resolve_again(&self.flags, &self.settings.node)?;
         check_minimum(&self.degradations, &new.bulkhead.minimum_confinement)?;
-        // With what the next start would end, nobody is to find out at the next boot.
-        status_readers::group(&new.bulkhead, self.launcher.identities())?;
         if new.bulkhead.status_group != self.settings.bulkhead.status_group {
+            // With what the next start would end, nobody is to find out at the next boot.
+            status_readers::group(&new.bulkhead, self.launcher.identities())?;
             tracing::warn!("statusGroup changed: it counts from the supervisor's next start on");
         }
         let node_changed = new.node != self.settings.node;

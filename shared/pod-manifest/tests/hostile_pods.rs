@@ -157,7 +157,7 @@ fn of_lists() -> Vec<Attempt> {
     vec![
         ("/spec/containers", many(100_000), ""),
         ("/spec/containers", many(70_000), TOO_MANY_OF_A_MANIFEST),
-        ("/spec/containers", many(1_000), TOO_MANY_OF_A_POD),
+        ("/spec/containers", many(1_001), TOO_MANY_OF_A_POD),
         // Two bytes each, and 3 KiB as a volume with a field for each kind.
         (
             "/spec/volumes",

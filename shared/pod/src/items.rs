@@ -23,15 +23,15 @@ const LISTS_OF_LARGE: [&str; 4] = [
     "volumes",
 ];
 
-/// How many items may still come.
+/// How many items may still come; nothing once there were more.
 #[derive(Debug)]
-pub struct ItemBudget(Cell<usize>);
+pub struct ItemBudget(Cell<Option<usize>>);
 
 impl ItemBudget {
     /// For so many.
     #[must_use]
     pub fn new(items: usize) -> ItemBudget {
-        ItemBudget(Cell::new(items))
+        ItemBudget(Cell::new(Some(items)))
     }
 
     /// Whether there is room for all items of the lists in a value, which is not kept.
@@ -45,8 +45,8 @@ impl ItemBudget {
         }
         .deserialize(value);
         match self.0.get() {
-            0 => Ok(false),
-            _ => counted.map(|()| true),
+            None => Ok(false),
+            Some(_) => counted.map(|()| true),
         }
     }
 }
@@ -54,7 +54,7 @@ impl ItemBudget {
 /// Counts the items in a value. In a list, each counts as `each`.
 #[derive(Clone, Copy)]
 struct Count<'a> {
-    left: &'a Cell<usize>,
+    left: &'a Cell<Option<usize>>,
     each: usize,
 }
 
@@ -100,9 +100,10 @@ impl<'de> Visitor<'de> for Count<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let inner = Count { each: 1, ..self };
         while items.next_element_seed(inner)?.is_some() {
-            let left = self.left.get().saturating_sub(self.each);
+            let left = self.left.get();
+            let left = left.and_then(|left| left.checked_sub(self.each));
             self.left.set(left);
-            if left == 0 {
+            if left.is_none() {
                 return Err(A::Error::custom("too many items"));
             }
         }
@@ -149,14 +150,14 @@ mod tests {
 
     use super::*;
 
-    /// The least budget that has room for it, less one; as a text and as a value.
+    /// The least budget that has room for it; as a text and as a value.
     fn items(value: &Value) -> usize {
         let text = value.to_string();
         let in_text = |most: &usize| {
             let mut json = serde_json::Deserializer::from_str(&text);
-            ItemBudget::new(most + 1).has_room_for(&mut json).unwrap()
+            ItemBudget::new(*most).has_room_for(&mut json).unwrap()
         };
-        let in_value = |most: &usize| ItemBudget::new(most + 1).has_room_for(value).unwrap();
+        let in_value = |most: &usize| ItemBudget::new(*most).has_room_for(value).unwrap();
         let found = (0..100).find(in_text).unwrap();
         assert_eq!((0..100).find(in_value), Some(found));
         found
@@ -199,6 +200,6 @@ mod tests {
             );
         }
         let mut cut_off = serde_json::Deserializer::from_str("[1,2,3");
-        assert!(!ItemBudget::new(3).has_room_for(&mut cut_off).unwrap());
+        assert!(!ItemBudget::new(2).has_room_for(&mut cut_off).unwrap());
     }
 }

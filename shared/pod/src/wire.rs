@@ -337,16 +337,16 @@ mod tests {
             format!("{{{metadata},{spec}}}").into_bytes()
         };
         let of_source = |json| PodDocument::from_json(json, PodSource::Api);
-        let (good, _) = of_source(with(999)).unwrap();
+        let (good, _) = of_source(with(1000)).unwrap();
         assert!(PodDocument::from_message(good.to_message()).is_ok());
-        let many = of_source(with(1000));
+        let many = of_source(with(1001));
         assert!(matches!(many, Err(WireError::TooManyItems)));
         let mut message = good.to_message();
-        message.json = with(1000);
+        message.json = with(1001);
         message.hash = version_hash(&message.json);
         let many = PodDocument::from_message(message);
         assert!(matches!(many, Err(WireError::TooManyItems)));
-        let many = good.with_json(with(1000));
+        let many = good.with_json(with(1001));
         assert!(matches!(many, Err(WireError::TooManyItems)));
     }
 

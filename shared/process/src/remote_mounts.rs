@@ -39,7 +39,8 @@ impl RemoteMounts {
     }
 }
 
-/// The mount point in a line of the table, if what is mounted there is elsewhere.
+/// The mount point in a line of the table, if what is mounted there is elsewhere. Where that
+/// is all of the node's files, our own programs too, it is not told apart.
 fn mount_point(line: &[u8]) -> Option<PathBuf> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mount_point = fields.nth(4)?;
@@ -47,7 +48,8 @@ fn mount_point(line: &[u8]) -> Option<PathBuf> {
     fields.find(|&field| field == b"-")?;
     let kind = str::from_utf8(fields.next()?).ok()?;
     let kind = kind.split_once('.').map_or(kind, |(kind, _)| kind);
-    REMOTE.contains(&kind).then(|| unescaped(mount_point))
+    let is_remote = REMOTE.contains(&kind) && mount_point != b"/";
+    is_remote.then(|| unescaped(mount_point))
 }
 
 /// Spaces, tabs, newlines and backslashes are written as `\` and three octal digits.
@@ -94,6 +96,12 @@ mod tests {
             let expected = found.map(Path::new);
             assert_eq!(mounts.on_the_way_to(Path::new(path)), expected, "{path}");
         }
+        // A node without a disk.
+        let root = b"22 1 0:30 / / rw - virtiofs root rw\n31 22 0:40 / /nfs rw - nfs s:/x rw\n";
+        let mounts = RemoteMounts::parse(root);
+        assert_eq!(mounts.on_the_way_to(Path::new("/etc/manifests")), None);
+        let found = mounts.on_the_way_to(Path::new("/nfs/manifests"));
+        assert_eq!(found, Some(Path::new("/nfs")));
         let none = RemoteMounts::parse(b"");
         assert_eq!(none.on_the_way_to(Path::new("/mnt/nfs")), None);
     }
