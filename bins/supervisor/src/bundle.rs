@@ -111,17 +111,11 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
     let config = settings::resolved(run_dir)?;
     let callers = settings::identities(&config)?.callers(process);
     let path = config.directories.socket(process);
-    let io = |action| {
-        let path = path.clone();
-        move |source| Failure::Io {
-            action,
-            path,
-            source,
-        }
-    };
-    let failed = io("set who may connect to");
+    let failed = Failure::io("set who may connect to", &path);
     match access::permit(&path, &callers) {
-        Ok(true) => process::note_socket_file(&path).map_err(io("note the file of")),
+        Ok(true) => {
+            process::note_socket_file(&path).map_err(Failure::io("note the file of", &path))
+        }
         Ok(false) => Err(failed(io::Error::new(
             ErrorKind::Unsupported,
             "the file system has no access lists",

@@ -84,14 +84,7 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
         let path = directories.state(row.process);
         make(&path, 0o700)?;
         let (uid, gid) = (identities.uid(row.process), identities.gid(row.process));
-        let io = |action| {
-            let path = path.clone();
-            move |source| Failure::Io {
-                action,
-                path,
-                source,
-            }
-        };
+        let io = |action| Failure::io(action, &path);
         fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(io("set the mode of"))?;
         std::os::unix::fs::lchown(&path, Some(uid), Some(gid)).map_err(io("set the owner of"))?;
     }

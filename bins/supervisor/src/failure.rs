@@ -3,7 +3,7 @@
 
 use config_files::bulkhead::Protection;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use process::UsersError;
 use topology::{IdentityError, Process};
@@ -165,6 +165,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What makes an error of the system into a failure to do this with a path.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+        let path = path.to_owned();
+        move |source| Failure::Io {
+            action,
+            path: path.clone(),
+            source,
+        }
+    }
+
     /// The exit code; see [`EXIT_CODES`].
     #[must_use]
     pub fn exit_code(&self) -> u8 {

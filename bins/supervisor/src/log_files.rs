@@ -257,7 +257,7 @@ mod tests {
             file.write("later");
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "later\n".repeat(2));
-        // By logrotate, which makes another one: that is not taken for the full one.
+        // logrotate renames the file and makes an empty one, which must not be rotated.
         let moved = directory.path().join("pleg.log.1");
         std::fs::rename(&path, &moved).unwrap();
         std::fs::write(&path, "of logrotate\n").unwrap();

@@ -166,7 +166,7 @@ async fn remove_all(
         if size(&gone) >= to_free {
             break;
         }
-        // Those before it may have taken minutes, in which pods have come.
+        // Earlier removals may have lasted minutes, and pods may have come meanwhile.
         match needed.renewed(with).await {
             Some(renewed) => needed = renewed,
             None => break,

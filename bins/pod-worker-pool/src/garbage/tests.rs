@@ -72,7 +72,7 @@ async fn a_pod_that_comes_back_does_not_wait_for_the_turns_of_its_own_removals()
     run_and_forget(&mut node, &[("u1", &back)]).await;
     // Starts have all turns, and no removal begins beside them.
     node.runtime.set_faults(Faults {
-        sandbox_delay: Duration::from_secs(200),
+        sandbox_delay: Duration::from_secs(100),
         ..Faults::NONE
     });
     for number in 0..20 {
@@ -245,6 +245,15 @@ async fn the_image_of_sandboxes_stays_whatever_it_is_called() {
 }
 
 /// Removing one image may take minutes.
+/// Frees all space, and is at the first of several images.
+async fn removing_the_first_image(node: &TestNode) -> tokio::task::JoinHandle<()> {
+    let garbage = node.life().garbage.clone();
+    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
+    let removals = || node.runtime.calls().get("RemoveImage").copied();
+    eventually("the first is removed", || removals() == Some(1)).await;
+    freeing
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {
     let node = TestNode::new();
@@ -254,10 +263,7 @@ async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {
         image_removal_delay: Duration::from_secs(60),
         ..Faults::NONE
     });
-    let garbage = node.life().garbage.clone();
-    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
-    let removals = || node.runtime.calls().get("RemoveImage").copied();
-    eventually("the first is removed", || removals() == Some(1)).await;
+    let freeing = removing_the_first_image(&node).await;
     // It was used longest ago, and so went first.
     let mut back = pod_running("c", "u3", &["run"]);
     back["spec"]["containers"][0]["image"] = json!(OWN);
@@ -277,10 +283,7 @@ async fn an_image_stays_that_a_pod_is_to_have_which_comes_while_others_are_remov
         sandbox_delay: Duration::from_secs(200),
         ..Faults::NONE
     });
-    let garbage = node.life().garbage.clone();
-    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
-    let removals = || node.runtime.calls().get("RemoveImage").copied();
-    eventually("the first is removed", || removals() == Some(1)).await;
+    let freeing = removing_the_first_image(&node).await;
     // No container has it before its sandbox is there.
     let mut back = pod_running("c", "u3", &["run"]);
     back["spec"]["containers"][0]["image"] = json!(OWN);
