@@ -66,7 +66,7 @@ pub(crate) fn wrong_sizes<'a>(
 enum Outcome {
     /// All of them what they are to have.
     AsWanted,
-    /// One of them uses more memory than it is to have, which holds up the others.
+    /// So, but for those that use more memory than they are to have.
     Refused,
     /// Something else.
     Wrong,
@@ -89,8 +89,11 @@ fn compare_runtime(
         let linux = container.config.linux.clone().unwrap_or_default();
         let had = Size::of(&linux.resources.unwrap_or_default());
         if had != wanted {
-            others.push(format!("has {name} with {had:?}, not {wanted:?}"));
-            is_refused |= sizes.is_refused(had, wanted);
+            if sizes.is_refused(had, wanted) {
+                is_refused = true;
+            } else {
+                others.push(format!("has {name} with {had:?}, not {wanted:?}"));
+            }
         }
         let told = told_limits(status, name);
         let told = told.iter().map(|(name, amount)| (&**name, amount.clone()));
@@ -99,9 +102,9 @@ fn compare_runtime(
         }
     }
     match (others.is_empty(), is_refused) {
-        (true, _) => Outcome::AsWanted,
-        (false, true) => Outcome::Refused,
-        (false, false) => {
+        (true, false) => Outcome::AsWanted,
+        (true, true) => Outcome::Refused,
+        (false, _) => {
             said.extend(others);
             Outcome::Wrong
         }

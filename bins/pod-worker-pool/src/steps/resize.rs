@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use cri::v1;
 use pod::core::{Container as ContainerSpec, ResourceRequirements};
+use pod::resources::PodCgroupResources;
 use pod::{Pod, PodExt, PodIdentity};
 use pod_lifecycle::instance_resources::{InstanceResources, with_kept_resources};
 use pod_lifecycle::observation::Observation;
@@ -138,38 +139,59 @@ fn message(what: &str, pod: &Pod, error: &str) -> String {
     }
 }
 
-/// Makes these changes.
+/// Makes these changes. One that is refused holds up no other: a pool that was killed may
+/// have made the others before, and what is told of them is right only once they are noted.
 pub(super) async fn resize(
     steps: &Steps,
     target: &Target<'_>,
     resizes: &[Resize],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
-    if resizes.is_empty() {
-        return Ok(());
-    }
+    let (mut possible, mut refused, mut refusal) = (Vec::new(), Vec::new(), None);
     for resize in resizes {
-        check_memory(steps, resize).await?;
+        match check_memory(steps, resize).await {
+            Ok(()) => possible.push(resize.clone()),
+            Err(error) => {
+                refused.push(resize.clone());
+                refusal.get_or_insert(error);
+            }
+        }
     }
-    for Resize {
-        container_id,
-        from,
-        to,
-        ..
-    } in resizes
-    {
-        memory.known.note_resize(container_id, *from, *to);
+    if !possible.is_empty() {
+        let of_pod = Around {
+            during: pod_cgroup::around(target, resizes),
+            after: pod_cgroup::around(target, &refused),
+        };
+        make(steps, target, &possible, of_pod, memory).await?;
+    }
+    refusal.map_or(Ok(()), Err)
+}
+
+/// What the pod's cgroup is given for a change.
+struct Around {
+    during: PodCgroupResources,
+    after: PodCgroupResources,
+}
+
+async fn make(
+    steps: &Steps,
+    target: &Target<'_>,
+    resizes: &[Resize],
+    of_pod: Around,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    for resize in resizes {
+        let (from, to) = (resize.from, resize.to);
+        memory.known.note_resize(&resize.container_id, from, to);
     }
     if memory.brings_record_up_to_date() {
         steps.save_record(target.identity, memory).await;
     }
-    let around = pod_cgroup::around(target, resizes);
-    pod_cgroup::ensure(steps, target, around, memory).await?;
+    pod_cgroup::ensure(steps, target, of_pod.during, memory).await?;
     for resize in resizes {
         update(steps, target, resize).await?;
     }
-    let after = pod_cgroup::around(target, &[]);
-    pod_cgroup::ensure(steps, target, after, memory).await?;
+    pod_cgroup::ensure(steps, target, of_pod.after, memory).await?;
     for resize in resizes {
         memory.known.note_resized(&resize.container_id, resize.to);
         tracing::info!(

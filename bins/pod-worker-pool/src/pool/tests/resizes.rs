@@ -282,6 +282,58 @@ async fn no_memory_limit_is_set_below_what_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_container_is_refused_another_gets() {
+    for kill in [false, true] {
+        let mut node = TestNode::new();
+        let mut pod = pod_with(100, 64);
+        let mut other = pod["spec"]["containers"][0].clone();
+        other["name"] = json!("other");
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.insert(0, other);
+        node.create(&pod).await;
+        let has = |node: &TestNode, name: &str, memory: i64| {
+            let mut all = node.runtime.containers().into_iter();
+            all.any(|it| {
+                let limit = resources_of(&it).memory_limit_in_bytes;
+                it.name == name && it.running && limit == memory * MIB
+            })
+        };
+        eventually("both run", || {
+            has(&node, "c", 64) && has(&node, "other", 64)
+        })
+        .await;
+        node.runtime.set_memory_use("u1", 40 << 20);
+        gives(&mut pod, 100, 128);
+        let less = pod_with(100, 32);
+        pod["spec"]["containers"][1] = less["spec"]["containers"][0].clone();
+        node.update(UpdateKind::Update, &pod).await.unwrap();
+        eventually("other has more", || has(&node, "other", 128)).await;
+        if kill {
+            // Perhaps before it has noted that.
+            node.kill();
+            node.start();
+            node.create(&pod).await;
+        }
+        eventually("what each has is told, and why", || {
+            let told = node.observation("u1").unwrap_or_default();
+            let error = told.resize.clone().unwrap_or_default().error;
+            let tells = |name: &str, memory: i64| {
+                told.containers.iter().any(|it| {
+                    let limit = it.resources.unwrap_or_default().memory_limit_bytes;
+                    it.name == name && limit == memory * MIB
+                })
+            };
+            let all = tells("c", 64) && tells("other", 128);
+            all && error.contains("below current usage")
+        })
+        .await;
+        assert!(has(&node, "c", 64), "{kill}");
+        let cgroup = given(&node).last().map(of_pod);
+        assert_eq!(cgroup, Some((200, 192)), "{kill}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_resized_holds_nothing_else_up() {
     let node = TestNode::new();
     let mut pod = pod_with(100, 64);
