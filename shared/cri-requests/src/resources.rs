@@ -83,7 +83,7 @@ fn cpu_and_memory(
     limits: &ResourceAmounts,
     node: &NodeFacts,
 ) -> LinuxContainerResources {
-    let requested = requests.get(CPU).filter(|amount| !amount.is_zero());
+    let requested = requests.get(CPU);
     let millis = requested.map_or_else(|| limits.cpu_millis(), Quantity::milli_value);
     let period = node.cpu_cfs_quota_period_micros;
     let (cpu_period, cpu_quota) = if node.cpu_cfs_quota {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(of(r#"{"limits":{"cpu":"500m"}}"#).cpu_shares, 512);
         assert_eq!(
             of(r#"{"requests":{"cpu":"0"},"limits":{"cpu":"500m"}}"#).cpu_shares,
-            512
+            2
         );
     }
 

@@ -36,7 +36,6 @@ impl InstanceResources {
     pub fn of(pod: &Pod, container: &Container) -> InstanceResources {
         let limits = container_limits_in_pod(pod, container);
         let requested = container_requests(container).get(CPU);
-        let requested = requested.filter(|amount| !amount.is_zero());
         let limit = limits.cpu_millis().max(0);
         let request = requested.map_or(limit, Quantity::milli_value);
         InstanceResources {

@@ -380,6 +380,13 @@ impl Known {
         self.resources.insert(id.to_owned(), known);
     }
 
+    /// Whether a change of an instance was begun whose end is not known.
+    #[must_use]
+    pub fn may_be_resized(&self, id: &str) -> bool {
+        let known = self.resources.get(id);
+        known.is_some_and(|known| known.attempted.is_some())
+    }
+
     /// An instance has been given these.
     pub fn note_resized(&mut self, id: &str, to: InstanceResources) {
         let known = KnownResources::certain(to);

@@ -209,7 +209,7 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
-            Command::RuntimeEvent { uid } => self.wake(&uid, Again::RuntimeEvent(Instant::now())),
+            Command::RuntimeEvent { uid } => self.wake(&uid, Again::Told(Instant::now())),
             Command::Summaries { reply } => {
                 let of_each = |(uid, entry): (&String, &Entry)| (uid.clone(), entry.summary());
                 let _ = reply.send(self.workers.iter().map(of_each).collect());
@@ -262,7 +262,7 @@ impl Actor {
         let again = match update.kind {
             // The running step does not know of it.
             UpdateKind::Sync if has_news => Again::Changed,
-            UpdateKind::Sync => Again::Happened,
+            UpdateKind::Sync => Again::Told(Instant::now()),
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
         let name_of = |worker: &Worker| worker.identity().full_name();
@@ -485,7 +485,7 @@ impl Actor {
             again = again.after_look(looked_at);
         }
         match (again, outcome) {
-            (Again::Happened | Again::RuntimeEvent(_), Some(Outcome::Failed(error))) => {
+            (Again::Happened | Again::Told(_), Some(Outcome::Failed(error))) => {
                 let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }

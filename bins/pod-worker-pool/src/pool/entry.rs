@@ -56,9 +56,9 @@ pub(super) fn how_it_ended(
 pub(super) enum Again {
     /// It does not.
     No,
-    /// The runtime told at this moment that something happened to the pod. A step that
-    /// has looked at the runtime since then has seen it.
-    RuntimeEvent(Instant),
+    /// Something was told of the pod at this moment that shows at the runtime: by the
+    /// runtime's events, or by sync-loop. A step that has looked there since then has seen it.
+    Told(Instant),
     /// Something happened, perhaps by the step itself. If that fails, a second
     /// attempt waits for a moment, and no longer: its own noise must not make a
     /// failing pod spin, and what another container waits for must not keep a dead
@@ -77,7 +77,7 @@ impl Again {
     /// for the answer of StartContainer; the step looks after that.
     pub(super) fn after_look(self, looked_at: Option<Instant>) -> Again {
         match self {
-            Again::RuntimeEvent(told_at) if looked_at > Some(told_at) => Again::No,
+            Again::Told(told_at) if looked_at > Some(told_at) => Again::No,
             again => again,
         }
     }
@@ -217,7 +217,7 @@ mod tests {
             told_at - Duration::from_nanos(1),
             told_at + Duration::from_nanos(1),
         );
-        let told = Again::RuntimeEvent(told_at);
+        let told = Again::Told(told_at);
         for (again, looked_at, left) in [
             (told, None, told),
             (told, Some(before), told),
@@ -238,8 +238,8 @@ mod tests {
         let later = earlier + Duration::from_nanos(1);
         let reasons = [
             Again::No,
-            Again::RuntimeEvent(earlier),
-            Again::RuntimeEvent(later),
+            Again::Told(earlier),
+            Again::Told(later),
             Again::Happened,
             Again::Changed,
         ];

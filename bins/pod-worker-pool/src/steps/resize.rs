@@ -12,7 +12,7 @@ use cri::v1;
 use pod::core::{Container as ContainerSpec, ResourceRequirements};
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodExt, PodIdentity};
-use pod_lifecycle::instance_resources::{InstanceResources, with_kept_resources};
+use pod_lifecycle::instance_resources::{InstanceResources, with_kept_resources, with_resources};
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{Plan, Resize};
 use pod_lifecycle::stop::KillReason;
@@ -22,7 +22,7 @@ use super::context::Steps;
 use super::error::{Retry, StepError};
 use super::memory::{Announcement, Memory};
 use super::pod_cgroup;
-use super::target::{Target, spec_of};
+use super::target::Target;
 
 /// The pod as it is to be now: while the node has no room for what it is to have, its
 /// containers keep what they were last to have.
@@ -141,6 +141,8 @@ fn message(what: &str, pod: &Pod, error: &str) -> String {
 
 /// Makes these changes. One that is refused holds up no other: a pool that was killed may
 /// have made the others before, and what is told of them is right only once they are noted.
+/// A container whose change was refused, and of which it is not known whether it got another
+/// change before, gets the most that it may have.
 pub(super) async fn resize(
     steps: &Steps,
     target: &Target<'_>,
@@ -152,6 +154,13 @@ pub(super) async fn resize(
         match check_memory(steps, resize).await {
             Ok(()) => possible.push(resize.clone()),
             Err(error) => {
+                if memory.known.may_be_resized(&resize.container_id) {
+                    let to = resize.from;
+                    possible.push(Resize {
+                        to,
+                        ..resize.clone()
+                    });
+                }
                 refused.push(resize.clone());
                 refusal.get_or_insert(error);
             }
@@ -208,8 +217,19 @@ async fn make(
 }
 
 async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(), StepError> {
-    let spec = spec_of(target, &resize.name).map_err(|error| failed(resize, &error.message))?;
-    let resources = cri_requests::changed_container_resources(target.pod, &spec, &steps.facts);
+    let with = BTreeMap::from([(resize.name.as_str(), resize.to)]);
+    let found = |pod: &Pod| {
+        let mut all = pod.all_containers().map(|(_, spec)| spec);
+        all.find(|spec| spec.name == resize.name).cloned()
+    };
+    let mut pod = Cow::Borrowed(target.pod);
+    let mut spec = found(&pod);
+    if spec.as_ref().map(|spec| InstanceResources::of(&pod, spec)) != Some(resize.to) {
+        pod = Cow::Owned(with_resources(target.pod, &with));
+        spec = found(&pod);
+    }
+    let spec = spec.ok_or_else(|| failed(resize, "the pod has no such container"))?;
+    let resources = cri_requests::changed_container_resources(&pod, &spec, &steps.facts);
     let id = &resize.container_id;
     let updated = steps.runtime.update_container_resources(id, resources);
     updated

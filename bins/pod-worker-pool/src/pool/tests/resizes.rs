@@ -334,6 +334,42 @@ async fn what_one_container_is_refused_another_gets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_container_has_is_told_though_its_next_resize_is_refused() {
+    let mut resized = 0;
+    for after in 0..40 {
+        let mut node = TestNode::new();
+        node.create(&pod_with(100, 64)).await;
+        let id = running(&node, "u1").await;
+        node.runtime.set_memory_use("u1", 40 << 20);
+        let first = pod_with(200, 64);
+        node.update(UpdateKind::Update, &first).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.kill();
+        node.start();
+        node.create(&pod_with(100, 32)).await;
+        eventually("what it has is told, and why", || {
+            let told = node.observation("u1").unwrap_or_default();
+            let shown = told.containers.iter().find(|it| it.id == id);
+            let has = shown.and_then(|it| it.resources).unwrap_or_default();
+            let has = (has.cpu_limit_millis, has.memory_limit_bytes / MIB);
+            let error = told.resize.unwrap_or_default().error;
+            has == limits(&node) && error.contains("below current usage")
+        })
+        .await;
+        let (cpu, memory) = limits(&node);
+        assert_eq!(memory, 64, "{after}");
+        resized += u32::from(cpu == 200);
+        // That is that.
+        let made = calls(&node, UPDATE);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(calls(&node, UPDATE), made, "{after}");
+        let cgroup = given(&node).last().map(of_pod);
+        assert_eq!(cgroup, Some((cpu.unsigned_abs(), 64)), "{after}");
+    }
+    assert!(resized > 0, "no kill came in the midst of a change");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_resized_holds_nothing_else_up() {
     let node = TestNode::new();
     let mut pod = pod_with(100, 64);
