@@ -11,6 +11,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -19,6 +20,7 @@ use confine::{Calls, Files, Hold, OwnNamespace, Permitted, View, landlock_versio
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl;
 use topology::Namespace;
 
 /// Runs `act` in a thread that has sealed itself.
@@ -62,6 +64,21 @@ const STARTS_PROGRAMS: Calls = Calls {
     mounts: true,
     namespaces: true,
 };
+
+/// Who is held to its files and loads libraries for the look-up of names.
+const LOOKS_UP_NAMES: Calls = Calls {
+    internet: true,
+    file_events: true,
+    programs: false,
+    mounts: false,
+    namespaces: false,
+};
+
+/// Of memory, on every machine.
+const PAGE: usize = 4096;
+
+/// As code is mapped.
+const TO_RUN: libc::c_int = libc::PROT_READ | libc::PROT_EXEC;
 
 #[test]
 fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
@@ -216,24 +233,98 @@ fn no_process_is_started_and_threads_are() {
     assert!(started.unwrap().success());
 }
 
+/// A page of memory, of nothing or of a file.
+fn map(protection: libc::c_int, file: Option<&File>) -> Result<*mut libc::c_void, Errno> {
+    let (flags, file) = match file {
+        Some(file) => (libc::MAP_PRIVATE, file.as_raw_fd()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
+    // SAFETY: a new mapping, which nothing else uses.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, file, 0) };
+    match page == libc::MAP_FAILED {
+        true => Err(Errno::last()),
+        false => Ok(page),
+    }
+}
+
+fn protect(page: *mut libc::c_void, protection: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: the page is one of `map`, which nothing else uses.
+    Errno::result(unsafe { libc::mprotect(page, PAGE, protection) }).map(drop)
+}
+
+/// What each way to run what was written comes to; `segment` is shared memory. It leaves
+/// the thread with a personality of its own.
+fn written_and_run(segment: libc::c_int) -> [(&'static str, Result<(), Errno>); 5] {
+    let page = map(libc::PROT_READ | libc::PROT_WRITE, None).unwrap();
+    // SAFETY: the page can be written to, and what is shared or protected is nothing else.
+    let (keyed, attached, changed) = unsafe {
+        *page.cast::<u8>() = 0xc3;
+        let no_key = -1;
+        (
+            libc::syscall(libc::SYS_pkey_mprotect, page, PAGE, TO_RUN, no_key),
+            libc::shmat(segment, std::ptr::null(), libc::SHM_EXEC) as libc::c_long,
+            libc::personality(libc::READ_IMPLIES_EXEC as libc::c_ulong).into(),
+        )
+    };
+    let came_to = |answer: libc::c_long| Errno::result(answer).map(drop);
+    [
+        ("at once", map(TO_RUN | libc::PROT_WRITE, None).map(drop)),
+        ("afterwards", protect(page, TO_RUN)),
+        ("afterwards, with a key", came_to(keyed)),
+        ("shared", came_to(attached)),
+        ("by a personality", came_to(changed)),
+    ]
+}
+
 #[test]
 fn what_can_be_written_is_never_run() {
-    let map = |protection: i32| {
-        // SAFETY: a new mapping that nobody uses.
-        let answer = unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
-        };
-        answer != libc::MAP_FAILED
-    };
-    let both = libc::PROT_WRITE | libc::PROT_EXEC;
-    for calls in [Calls::default(), POOL] {
+    // SAFETY: numbers in, a number out.
+    let segment = unsafe { libc::shmget(libc::IPC_PRIVATE, PAGE, 0o600) };
+    assert_ne!(segment, -1);
+    for calls in [Calls::default(), POOL, LOOKS_UP_NAMES] {
+        let answers = sealed(&held_to_calls(calls), || written_and_run(segment));
+        for (way, answer) in answers {
+            assert_eq!(answer, Err(Errno::EPERM), "{way} {calls:?}");
+        }
+    }
+    // It is the filter that refuses.
+    let unsealed = std::thread::scope(|scope| scope.spawn(|| written_and_run(segment)).join());
+    for (way, answer) in unsealed.unwrap() {
+        assert_eq!(answer, Ok(()), "{way}");
+    }
+    // SAFETY: nobody else knows it.
+    unsafe { libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut()) };
+}
+
+#[test]
+fn who_looks_up_names_and_nobody_else_loads_libraries() {
+    let library = File::open("/proc/self/exe").unwrap();
+    let both = TO_RUN | libc::PROT_WRITE;
+    for (calls, expected) in [
+        (Calls::default(), Err(Errno::EPERM)),
+        (POOL, Err(Errno::EPERM)),
+        (LOOKS_UP_NAMES, Ok(())),
+    ] {
         sealed(&held_to_calls(calls), || {
-            assert!(map(libc::PROT_READ | libc::PROT_WRITE));
-            assert!(!map(both), "{calls:?}");
+            let loaded = map(TO_RUN, Some(&library)).map(drop);
+            assert_eq!(loaded, expected, "{calls:?}");
+            let changed = map(both, Some(&library)).map(drop);
+            assert_eq!(changed, Err(Errno::EPERM), "{calls:?}");
+            let read = map(libc::PROT_READ, Some(&library)).unwrap();
+            assert_eq!(protect(read, TO_RUN), Err(Errno::EPERM), "{calls:?}");
         });
     }
-    assert!(map(both), "it is the filter that refuses");
+}
+
+/// Who could be traced by its own user could write to its own code, in `/proc/self/mem`.
+#[test]
+fn nobody_becomes_traceable_again() {
+    for calls in [Calls::default(), LOOKS_UP_NAMES] {
+        sealed(&held_to_calls(calls), || {
+            assert_eq!(prctl::set_dumpable(true), Err(Errno::EPERM), "{calls:?}");
+            assert_eq!(prctl::set_dumpable(false), Ok(()), "{calls:?}");
+        });
+    }
 }
 
 /// Families of which no socket is for anybody.

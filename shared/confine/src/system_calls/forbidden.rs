@@ -75,11 +75,17 @@ const MOUNTS: &[i64] = &[
 /// their own.
 const OWN_ROOT: &[i64] = &[libc::SYS_pivot_root];
 
-/// Forbidden to who starts no programs.
-const PROGRAMS: &[i64] = &[libc::SYS_execve, libc::SYS_execveat];
+/// Forbidden to who starts no programs: also what would run memory that was written, by
+/// attaching it or by making all that is read run as well.
+const PROGRAMS: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_shmat,
+    libc::SYS_personality,
+];
 
 #[cfg(target_arch = "x86_64")]
-const PROGRAMS_HERE: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
+const PROGRAMS_HERE: &[i64] = &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_uselib];
 #[cfg(not(target_arch = "x86_64"))]
 const PROGRAMS_HERE: &[i64] = &[];
 
@@ -120,9 +126,17 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
     }
     if !calls.programs {
         cloned.push(all_of(vec![masked(0, libc::CLONE_THREAD, 0)?])?);
-        for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
-            let both = all_of(vec![masked(2, WRITE_AND_EXECUTE, WRITE_AND_EXECUTE)?])?;
-            rules.insert(call, vec![both]);
+        // All of its code is loaded by then, but for libraries of who looks up names.
+        let mapped = match calls.internet {
+            true => WRITE_AND_EXECUTE,
+            false => libc::PROT_EXEC,
+        };
+        for (call, bits) in [
+            (libc::SYS_mmap, mapped),
+            (libc::SYS_mprotect, libc::PROT_EXEC),
+            (libc::SYS_pkey_mprotect, libc::PROT_EXEC),
+        ] {
+            rules.insert(call, vec![all_of(vec![masked(2, bits, bits)?])?]);
         }
     }
     rules.insert(libc::SYS_clone, cloned);

@@ -2,7 +2,7 @@
 //! C library and files of state take.
 
 use nix::libc;
-use seccompiler::Error;
+use seccompiler::{Error, SeccompRule};
 
 use super::calls::Calls;
 use super::rule::{NAMESPACES, Rules, WRITE_AND_EXECUTE, all_of, is, masked};
@@ -163,12 +163,10 @@ const FILE_EVENTS: &[i64] = &[
 /// Commands to descriptors that change nothing but how they are read (ioctl(2)).
 const COMMANDS: &[u64] = &[libc::FIONBIO, libc::FIOCLEX, libc::FIONREAD, libc::TCGETS];
 
-/// What a process may tell the kernel of itself: the names of its threads, and that
-/// nobody traces it.
+/// What a process may tell the kernel of itself: the names of its threads.
 const OF_ITSELF: &[i32] = &[
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
-    libc::PR_SET_DUMPABLE,
     libc::PR_GET_DUMPABLE,
     libc::PR_SET_NO_NEW_PRIVS,
     libc::PR_GET_NO_NEW_PRIVS,
@@ -191,7 +189,9 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
     let thread = all_of(vec![masked(0, looked_at, libc::CLONE_THREAD)?])?;
     rules.insert(libc::SYS_clone, vec![thread]);
 
-    // What can be written is never run. Libraries are loaded by who looks up names.
+    // What can be written is never run. Libraries are loaded by who looks up names: those
+    // that nsswitch.conf(5) names by then. A file that the process has written itself is
+    // on a mount of which nothing is run.
     let mut mapped = vec![all_of(vec![masked(2, libc::PROT_EXEC, 0)?])?];
     if calls.internet {
         let to_run = masked(2, WRITE_AND_EXECUTE, libc::PROT_EXEC)?;
@@ -215,6 +215,10 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
     });
     rules.insert(libc::SYS_ioctl, commands.collect::<Result<_, _>>()?);
     let of_itself = OF_ITSELF.iter().map(|option| all_of(vec![is(0, *option)?]));
-    rules.insert(libc::SYS_prctl, of_itself.collect::<Result<_, _>>()?);
+    let mut of_itself: Vec<SeccompRule> = of_itself.collect::<Result<_, _>>()?;
+    // That nobody traces it, and never the reverse: it could then write to its own code, in
+    // /proc/self/mem.
+    of_itself.push(all_of(vec![is(0, libc::PR_SET_DUMPABLE)?, is(1, 0)?])?);
+    rules.insert(libc::SYS_prctl, of_itself);
     Ok(rules)
 }
