@@ -305,13 +305,14 @@ impl NodePolicy {
         }
     }
 
-    /// Keeps a policy that was read from the file for the next process.
+    /// Keeps for the next process what was read from the file, or that there was none: that is
+    /// as good as an empty file.
     fn remember(&self) {
         let text = {
             let state = self.lock();
             match state.in_force.origin {
-                Origin::File => state.in_force.text.clone(),
-                Origin::NoFile | Origin::LastGood | Origin::Nothing => return,
+                Origin::File | Origin::NoFile => state.in_force.text.clone(),
+                Origin::LastGood | Origin::Nothing => return,
             }
         };
         // Nobody waits for it: what is in force does not depend on it.
@@ -338,9 +339,6 @@ impl NodePolicy {
     pub(crate) fn status_line(&self) -> String {
         let state = self.lock();
         let mut parts = Vec::new();
-        if let Some(problem) = &state.in_force.problem {
-            parts.push(format!("node policy: {}: {problem}", self.0.path.display()));
-        }
         if state.in_force.mode() == Some(Mode::Audit) {
             parts.push("degraded: node policy only audits (mode = \"audit\")".to_owned());
         }
@@ -352,6 +350,10 @@ impl NodePolicy {
             count => parts.push(format!("node policy refuses {count} pods")),
         }
         parts.extend(self.0.saver.trouble());
+        // The last, since it may name all the keys that there are.
+        if let Some(problem) = &state.in_force.problem {
+            parts.push(format!("node policy: {}: {problem}", self.0.path.display()));
+        }
         parts.join("; ")
     }
 

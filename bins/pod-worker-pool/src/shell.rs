@@ -9,7 +9,7 @@ use cri::{ContainerRuntime, CriClient};
 use futures_util::FutureExt as _;
 use node_config::{NodeConfig, SYSTEM_BUS};
 use node_host::{LinuxNode, NodeError, NodeHost};
-use process::{Context, Lifecycle};
+use process::{Context, Lifecycle, MAX_STATUS_BYTES};
 use system_bus::{LoginManager, Logind};
 use tokio::time::MissedTickBehavior;
 use topology::Process;
@@ -132,9 +132,17 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     lifecycle.ready();
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
-        let own = [known.status_line(), shutdown_line.status_line()];
-        let cgroups = [driver_line.clone(), class_cgroups.status_line()];
-        [&told.status_lines()[..], &own, &cgroups].concat()
+        let [policy, conditions] = told.status_lines();
+        // What is wrong comes before what goes on all the time.
+        joined(&[
+            shutdown_line.status_line(),
+            policy,
+            conditions,
+            known.status_line(),
+            driver_line.clone(),
+            class_cgroups.status_line(),
+            told.turns.status_line(),
+        ])
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // the first ever ends.
@@ -159,21 +167,35 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
 }
 
 /// Feeds the watchdog, and shows what there is to tell of the process.
-async fn tick(lifecycle: &Lifecycle, lines: impl Fn() -> Vec<String>) {
+async fn tick(lifecycle: &Lifecycle, line: impl Fn() -> String) {
     let mut shown = String::new();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         lifecycle.beat();
-        let mut lines = lines();
-        lines.retain(|line| !line.is_empty());
-        let line = lines.join("; ");
+        let line = line();
         if line != shown {
             lifecycle.set_status(&line);
             shown = line;
         }
     }
+}
+
+/// Bytes of one part of the line: all of them fit into it.
+const MAX_PART_BYTES: usize = MAX_STATUS_BYTES / 8;
+
+/// One line of those parts that have something to tell. What is long is shortened where the
+/// line would be too long else.
+fn joined(parts: &[String]) -> String {
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    let whole = parts.clone().map(String::as_str).collect::<Vec<_>>();
+    let whole = whole.join("; ");
+    if whole.len() <= MAX_STATUS_BYTES {
+        return whole;
+    }
+    let short = parts.map(|part| process::shortened(part, MAX_PART_BYTES));
+    short.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) struct TestNode {
     pub(crate) runtime: SimulatedRuntime,
     pub(crate) host: Arc<MemoryHost>,
     pub(crate) clock: WallClock,
-    state: tempfile::TempDir,
+    pub(crate) state: tempfile::TempDir,
     life: Option<Life>,
     lives: u64,
     watches_policy: bool,

@@ -35,7 +35,7 @@ use crate::closing::{Closer, Work};
 use crate::failure::Failure;
 
 /// Largest message: ours have at most a few fixed fields and a status line.
-const MAX_MESSAGE_BYTES: usize = 512;
+const MAX_MESSAGE_BYTES: usize = 2048;
 
 /// Messages of one process that are read at once.
 const BURST: usize = 32;

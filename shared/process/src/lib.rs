@@ -19,8 +19,10 @@ mod users;
 pub use context::Context;
 pub use lifecycle::{
     BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD,
+    shortened,
 };
 pub use permitted::{permitted, view};
+pub use remote_mounts::unescaped;
 pub use socket_file::note_socket_file;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};
 pub use users::{UsersError, identities};

@@ -18,8 +18,9 @@ use crate::notify_socket::NotifySocket;
 /// calls, which is much of what an idle process does.
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Longest status line; a message that is much longer is not taken at all.
-pub const MAX_STATUS_BYTES: usize = 200;
+/// Longest status line: room for some sentences with a path each. A message that is much
+/// longer is not taken at all.
+pub const MAX_STATUS_BYTES: usize = 1000;
 
 /// The field of a message that tells what was refused to a caller.
 pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
@@ -264,12 +265,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// As much of `text` as a status line may have, without control characters.
 fn status_line(text: &str) -> String {
-    let mut line: String = text
-        .chars()
-        .filter(|character| !character.is_control())
-        .collect();
-    line.truncate(line.floor_char_boundary(MAX_STATUS_BYTES));
-    line
+    let characters = text.chars();
+    let line: String = characters.filter(|it| !it.is_control()).collect();
+    shortened(&line, MAX_STATUS_BYTES)
+}
+
+/// A text of at most so many bytes, with a mark where the rest is left out.
+#[must_use]
+pub fn shortened(text: &str, max_bytes: usize) -> String {
+    const MARK: char = '…';
+    if text.len() <= max_bytes {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(max_bytes.saturating_sub(MARK.len_utf8()));
+    format!("{}{MARK}", &text[..end])
 }
 
 #[cfg(test)]
@@ -403,7 +412,10 @@ mod tests {
     #[test]
     fn a_status_line_is_cut_by_bytes_between_characters() {
         assert_eq!(status_line("3 pods\n\u{1b}[2J"), "3 pods[2J");
-        assert_eq!(status_line(&"x".repeat(500)).len(), MAX_STATUS_BYTES);
+        assert_eq!(status_line(&"x".repeat(5000)).len(), MAX_STATUS_BYTES);
+        assert_eq!(shortened("abcdefg", 6), "abc…");
+        assert_eq!(shortened("abcdef", 6), "abcdef");
+        assert_eq!(shortened("äöü", 5), "ä…");
         // Three bytes each: 200 of them would be too long a message.
         assert_eq!(status_line(&"\u{20ac}".repeat(200)).chars().count(), 66);
     }

@@ -79,13 +79,15 @@ impl InForce {
             Err(error) => return self.with_problem(telemetry::chain(&error)),
             Ok(Some(text)) => text,
             Ok(None) => {
+                // What is remembered of a node without a file.
+                let is_nothing = self.origin == Origin::LastGood && self.text.is_empty();
                 return match self.origin {
-                    Origin::File | Origin::LastGood => {
+                    Origin::File | Origin::LastGood if !is_nothing => {
                         let advice = "the file is gone; for a policy without grants leave it empty";
                         self.with_problem(advice.to_owned())
                     }
                     Origin::NoFile => self,
-                    Origin::Nothing => InForce {
+                    Origin::File | Origin::LastGood | Origin::Nothing => InForce {
                         policy: Some(Arc::new(Policy::without_file(protected.clone()))),
                         text: String::new(),
                         origin: Origin::NoFile,
@@ -112,7 +114,9 @@ impl InForce {
     }
 
     fn with_problem(self, problem: String) -> InForce {
+        let is_default = self.text.is_empty() && self.origin != Origin::File;
         let consequence = match self.policy {
+            Some(_) if is_default => "baseline stays in force, as without a file",
             Some(_) => "the last good policy stays in force",
             None => "there is no policy that was good, so nothing new is started",
         };
@@ -166,7 +170,11 @@ mod tests {
 
     #[test]
     fn what_the_first_reading_leads_to() {
-        let cases: [(Option<&str>, Option<&str>, Shown); 6] = [
+        let baseline = Some(Mode::Enforce);
+        let cases: [(Option<&str>, Option<&str>, Shown); 8] = [
+            // A process before has found no file.
+            (Some(""), None, (Origin::NoFile, baseline, false)),
+            (Some(""), Some(BROKEN), (Origin::LastGood, baseline, true)),
             (None, None, (Origin::NoFile, Some(Mode::Enforce), false)),
             (None, Some(GOOD), (Origin::File, Some(Mode::Audit), false)),
             (None, Some(BROKEN), (Origin::Nothing, None, true)),

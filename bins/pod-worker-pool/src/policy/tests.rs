@@ -151,12 +151,31 @@ async fn a_broken_file_keeps_the_last_good_policy_over_a_restart_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_file_that_is_broken_changes_nothing_over_restarts_too() {
+    let mut node = TestNode::that_watches_its_policy();
+    for _ in 0..2 {
+        node.create(&pod_running("a", "u1", &["run"])).await;
+        eventually("it runs", || node.running("u1").is_some()).await;
+        node.kill();
+        node.write_policy("mode = 7\n");
+        node.start();
+        let problem = report(&node).problem;
+        assert!(problem.ends_with("baseline stays in force, as without a file"));
+    }
+    node.create(&pod_running("b", "u2", &["run"])).await;
+    eventually("so does a new one", || node.running("u2").is_some()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_was_never_good_lets_nothing_new_start() {
     let mut node = TestNode::that_watches_its_policy();
     node.create(&pod_running("a", "u1", &["run"])).await;
     eventually("it runs", || node.running("u1").is_some()).await;
     node.kill();
     node.write_policy("mode = 7\n");
+    // As where the disk with what the process before knew is lost.
+    let known = node.state.path().join("state/pod-worker-pool/policy.json");
+    std::fs::remove_file(known).unwrap();
     node.start();
     assert_eq!(report(&node).origin, "nothing");
     node.create(&pod_running("a", "u1", &["run"])).await;

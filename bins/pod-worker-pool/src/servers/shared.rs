@@ -49,12 +49,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// What people are told of these parts; empty lines for those with nothing to tell.
-    pub(crate) fn status_lines(&self) -> [String; 3] {
-        [
-            self.turns.status_line(),
-            self.policy.status_line(),
-            self.conditions.status_line(),
-        ]
+    pub(crate) fn status_lines(&self) -> [String; 2] {
+        [self.policy.status_line(), self.conditions.status_line()]
     }
 }
 

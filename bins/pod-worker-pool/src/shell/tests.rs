@@ -592,3 +592,23 @@ async fn the_capacity_comes_with_what_the_runtime_says_of_itself() {
         .into_inner();
     assert!(capacity.runtime_error.contains("connection refused"));
 }
+
+#[test]
+fn each_part_of_the_status_line_is_seen_however_long_the_others_are() {
+    let parts = |long: usize| {
+        let policy = format!("node policy: {}", "x".repeat(long));
+        ["", "degraded: no logind", &policy, "turns: 4"].map(str::to_owned)
+    };
+    let short = super::joined(&parts(500));
+    assert!(
+        short.ends_with("xxx; turns: 4") && short.len() > 500,
+        "{short}"
+    );
+    let cut = super::joined(&parts(5000));
+    assert!(
+        cut.starts_with("degraded: no logind; node policy: xxx"),
+        "{cut}"
+    );
+    assert!(cut.ends_with("x…; turns: 4"), "{cut}");
+    assert!(cut.len() <= process::MAX_STATUS_BYTES);
+}
