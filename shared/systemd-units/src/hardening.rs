@@ -79,6 +79,9 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
         }
         let state = format!("/var/lib/bulkhead/{}", row.process);
         set("ReadWritePaths", &state);
+        // Who loads libraries loads none that it has written. systemd before 248 does not
+        // know the word, which it says, and goes on.
+        set("NoExecPaths", &state);
         // Sockets that everybody may connect to are there, such as the message bus's.
         set("TemporaryFileSystem", "/run:ro");
         set("BindReadOnlyPaths", "/run/bulkhead /run/systemd/notify");

@@ -62,7 +62,7 @@ fn the_preset_that_is_shipped_enables_nothing_and_names_what_can_be_enabled() {
 }
 
 /// Settings that give a unit mounts of its own: exec_needs_mount_namespace() of systemd.
-const MOUNTS_OF_ITS_OWN: [&str; 18] = [
+const MOUNTS_OF_ITS_OWN: [&str; 20] = [
     "PrivateIPC",
     "PrivateTmp",
     "PrivateDevices",
@@ -78,6 +78,8 @@ const MOUNTS_OF_ITS_OWN: [&str; 18] = [
     "ReadWritePaths",
     "ReadOnlyPaths",
     "InaccessiblePaths",
+    "NoExecPaths",
+    "ExecPaths",
     "BindPaths",
     "TemporaryFileSystem",
     "RootDirectory",
@@ -127,6 +129,17 @@ fn who_sees_the_nodes_files_beside_programs_has_bounded_room_of_its_own() {
         let text = service::service(row);
         assert_eq!(values(&text, "PrivateTmp"), ["yes"], "{}", row.process);
         assert_eq!(values(&text, "TemporaryFileSystem"), ["/run:ro"]);
+    }
+}
+
+#[test]
+fn where_a_process_may_write_it_runs_nothing() {
+    for row in supervised().filter(|row| !row.needs(topology::Need::Mounts)) {
+        let text = service::service(row);
+        let own = format!("/var/lib/bulkhead/{}", row.process);
+        for name in ["ReadWritePaths", "NoExecPaths"] {
+            assert_eq!(values(&text, name), [&own], "{name}");
+        }
     }
 }
 

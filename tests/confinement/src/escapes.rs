@@ -193,6 +193,10 @@ pub fn expected(process: Process, starter: Starter, landlock: i64) -> Answers {
         false => answers.extend(refused(process).iter().copied()),
     }
     if starter == Starter::Systemd {
+        // By its mounts, with which our supervisor's are tried by themselves.
+        if row(process).needs(Need::Internet) {
+            answers.insert("run-own-state", "EPERM");
+        }
         if process == Process::CredentialProvider {
             answers.extend(BESIDE_THE_NODE_UNDER_SYSTEMD);
         }
@@ -214,7 +218,7 @@ fn permitted(if_so: bool, otherwise: &'static str) -> &'static str {
 }
 
 /// Of one that is held to its files.
-fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 31] {
+fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 34] {
     let has_state = process != Process::Pleg;
     let reads_manifests = process == Process::ConfigSourcer;
     let internet = row(process).needs(Need::Internet);
@@ -226,6 +230,11 @@ fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 31] {
     let (tcp, listens) = match internet {
         true => ("permitted", permitted(!holds(Hold::Tcp), "EACCES")),
         false => ("EPERM", "EPERM"),
+    };
+    // Who needs it loads libraries, and from a mount of its own with nothing to run.
+    let run_own_state = match listed(has_state) {
+        "permitted" => permitted(internet, "EPERM"),
+        refused => refused,
     };
     // Who needs it is in the node's network.
     let abstract_socket = match internet {
@@ -268,6 +277,10 @@ fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 31] {
         ("exec", "EPERM"),
         ("start-a-program", "EPERM"),
         ("device", "EPERM"),
+        ("run-own-state", run_own_state),
+        ("run-memory", "EPERM"),
+        // It is root's, of who cannot be traced.
+        ("own-memory", "EACCES"),
     ]
 }
 
@@ -285,6 +298,8 @@ fn refused(process: Process) -> &'static [(&'static str, &'static str)] {
             ("mount-namespace", "EPERM"),
             ("exec", "EPERM"),
             ("start-a-program", "EPERM"),
+            ("run-own-state", "EPERM"),
+            ("run-memory", "EPERM"),
         ],
         Process::CredentialProvider => &[
             ("shadow", "EACCES"),
@@ -338,6 +353,12 @@ pub fn hidden(process: Process) -> Answers {
         answers.remove("start-a-program");
         answers.insert("device-of-the-machine".to_owned(), "permitted".to_owned());
     }
+    // What it writes is on a mount of which nothing is run.
+    let run_own_state = match process {
+        Process::Pleg => "ENOENT",
+        _ => "EPERM",
+    };
+    answers.insert("run-own-state".to_owned(), run_own_state.to_owned());
     // In `/etc`, where the files for the look-up of names are.
     let shadow = match row(process).needs(Need::Internet) {
         true => "EACCES",
@@ -413,6 +434,7 @@ mod tests {
             "listed-manifest permitted",
             "own-state permitted",
             "process-1 permitted",
+            "run-own-state EPERM",
             "shorten-manifest permitted",
             "state-of-another permitted",
             "write-manifest permitted",

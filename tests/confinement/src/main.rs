@@ -36,6 +36,9 @@ type Attempt = (&'static str, fn(&Path) -> Result<(), Errno>);
 const ATTEMPTS: &[Attempt] = &[
     ("own-state", |it| open(&it.join("state/own/a"))),
     ("write-own-state", |it| write(&it.join("state/own/b"))),
+    ("run-own-state", |it| {
+        raw_calls::run_file(&it.join("state/own/a"))
+    }),
     ("state-of-another", |it| open(&it.join("state/other/a"))),
     ("listed-manifest", |it| open(&it.join("etc/manifests/a"))),
     ("write-manifest", |it| write(&it.join("etc/manifests/b"))),
@@ -49,6 +52,8 @@ const ATTEMPTS: &[Attempt] = &[
     ("environment-of-another", |_| {
         open(Path::new("/proc/1/environ"))
     }),
+    ("run-memory", |_| raw_calls::run_memory()),
+    ("own-memory", |_| own_memory()),
     ("device-of-the-machine", |_| open(Path::new("/dev/zero"))),
     ("socket-of-root", |it| connect(&it.join("root.sock"))),
     ("socket-of-anybody", |it| connect(&public_socket(it))),
@@ -132,7 +137,7 @@ fn main() -> Result<()> {
             "mount-namespaces" => permitted.calls.namespaces = true,
             "seal" => is_sealed = false,
             // For the test that starts this.
-            "namespaces" | "own-mounts" | "as-root" => {}
+            "namespaces" | "own-mounts" | "as-root" | "no-exec-paths" => {}
             other => anyhow::bail!("nothing is weakened by {other}"),
         }
     }
@@ -234,4 +239,10 @@ fn device(sandbox: &Path) -> Result<(), Errno> {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     let path = sandbox.join("state/own/device");
     mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, 1))
+}
+
+/// Opened to be written to, code included: the kernel lets who may be traced do so.
+fn own_memory() -> Result<(), Errno> {
+    let _ = nix::sys::prctl::set_dumpable(true);
+    append(Path::new("/proc/self/mem"))
 }

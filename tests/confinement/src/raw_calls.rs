@@ -5,6 +5,10 @@
     reason = "what is attempted here is what nobody needs, so no library offers it"
 )]
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::wait::waitpid;
@@ -17,7 +21,7 @@ fn call(number: libc::c_long, arguments: [Word; 5]) -> Result<Word, Errno> {
     let [first, second, third, fourth, fifth] = arguments;
     // SAFETY: numbers, and addresses of what lives longer than the call and is as large as
     // the kernel takes it to be. What is mapped or changed is nothing that is in use.
-    Errno::result(unsafe { libc::syscall(number, first, second, third, fourth, fifth) })
+    Errno::result(unsafe { libc::syscall(number, first, second, third, fourth, fifth, 0) })
 }
 
 fn address<T>(of: &T) -> Word {
@@ -96,4 +100,31 @@ pub(crate) fn page_faults() -> Result<(), Errno> {
 
 pub(crate) fn file_events() -> Result<(), Errno> {
     call(libc::SYS_inotify_init1, [0; 5]).map(drop)
+}
+
+/// Maps what is in a file as code.
+pub(crate) fn run_file(path: &Path) -> Result<(), Errno> {
+    let file = File::open(path).map_err(|error| {
+        let number = error.raw_os_error().unwrap_or_default();
+        Errno::from_raw(number)
+    })?;
+    let file = Word::from(file.as_raw_fd());
+    map(libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE, file).map(drop)
+}
+
+/// Makes code of memory that it has written.
+pub(crate) fn run_memory() -> Result<(), Errno> {
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let page = map(libc::PROT_READ | libc::PROT_WRITE, anonymous, -1)?;
+    let to_run = libc::PROT_READ | libc::PROT_EXEC;
+    call(libc::SYS_mprotect, [page, PAGE, to_run.into(), 0, 0]).map(drop)
+}
+
+const PAGE: Word = 4096;
+
+fn map(protection: libc::c_int, flags: libc::c_int, file: Word) -> Result<Word, Errno> {
+    call(
+        libc::SYS_mmap,
+        [0, PAGE, protection.into(), flags.into(), file],
+    )
 }

@@ -9,6 +9,7 @@ prove_bundle() {
         prove "$process does not escape from its unit" /proof/prove-escapes "$process"
     done
     claim "an escape from a weakened unit is noticed" is_not /proof/prove-escapes pleg files
+    claim "a unit whose state can be run is noticed" is_not /proof/prove-escapes prober no-exec-paths
     pids=$(pids_of_services)
     prove "in the bundle only the edges of the topology can be called" /proof/prove-edges matrix
     prove "in the bundle each server outlives its callers as attackers" /proof/prove-edges twins

@@ -3,7 +3,8 @@
 //! a node that is given to it. Says what came to something else than it should, and fails if
 //! there is anything.
 //!
-//! Usage: `prove-escapes PROCESS [WEAKENED...]`, as for `escape`.
+//! Usage: `prove-escapes PROCESS [WEAKENED...]`, as for `escape`. `no-exec-paths` takes that
+//! setting out of the unit.
 
 #![expect(clippy::print_stdout, reason = "its answers are lines of text")]
 
@@ -73,13 +74,19 @@ fn try_all(process: Process, sandbox: &Path, weakened: &[String]) -> Result<Stri
     let own = own.iter().find(|path| path.exists()).context("no unit")?;
     let program = std::env::current_exe()?.with_file_name("escape");
     let (program, directory) = (program.display(), sandbox.display());
-    let weakened = weakened.join(" ");
-    let text = as_oneshot(&fs::read_to_string(own)?)
-        + &format!(
-            "ExecStart={program} {process} {directory}/node.json {directory} {weakened}\n\
-             StandardOutput=file:{}\nReadWritePaths={directory}/state/own\n",
-            told.display()
-        );
+    let mut text = as_oneshot(&fs::read_to_string(own)?);
+    if weakened.iter().any(|it| it == "no-exec-paths") {
+        text = text.replace("NoExecPaths=", "ReadWritePaths=");
+    }
+    // Its own state directory is another one here.
+    let state = format!("/var/lib/bulkhead/{process}");
+    let mut text = text.replace(&state, &format!("{directory}/state/own"));
+    text += &format!(
+        "ExecStart={program} {process} {directory}/node.json {directory} {}\n\
+         StandardOutput=file:{}\n",
+        weakened.join(" "),
+        told.display()
+    );
     fs::create_dir_all(UNITS)?;
     fs::write(Path::new(UNITS).join(&unit), text)?;
     for arguments in [vec!["daemon-reload"], vec!["start", &unit]] {
