@@ -7,8 +7,7 @@ mod empty_dir;
 mod files;
 mod host_path;
 mod memory;
-mod mount_table;
-mod ownership;
+pub(crate) mod mount_table;
 mod pinned;
 pub(crate) mod sub_path;
 
@@ -28,7 +27,6 @@ use crate::error::NodeError;
 
 use host_path::HostPath;
 pub(crate) use mount_table::MountTable;
-use ownership::Ownership;
 use pinned::Place;
 
 /// Mode of a pod's own directories: others have no business there.
@@ -64,14 +62,13 @@ pub(crate) fn make(
     volumes: &[Volume],
     setting: &Setting<'_>,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
-    let ownership = Ownership::of(pod);
+    let group = empty_dir::group_of(pod);
     let mut made = BTreeMap::new();
     for Volume { name, spec } in volumes {
         check_label("volume name", name)?;
         let host_path = match spec {
-            VolumeSpec::EmptyDir(wanted) => kind(directory, EMPTY_DIR).and_then(|kind| {
-                empty_dir::make(&kind, name, wanted, setting.memory_bytes, ownership)
-            }),
+            VolumeSpec::EmptyDir(wanted) => kind(directory, EMPTY_DIR)
+                .and_then(|kind| empty_dir::make(&kind, name, wanted, setting.memory_bytes, group)),
             VolumeSpec::HostPath(wanted) => {
                 let asked = HostPath {
                     pod,

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, fchown};
+use pod::Pod;
 use pod_volumes::{EmptyDir, Medium};
 
 use super::memory::{self, Content, Root, Swap};
-use super::ownership::{Access, Ownership};
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
@@ -16,11 +17,15 @@ const MODE: u32 = 0o777;
 /// Nobody removes files of others there.
 const STICKY: u32 = 0o1000;
 
-/// What is made there belongs to the group that the directory has: the pod's `fsGroup`.
-const OF_GROUP: u32 = 0o2000;
+/// What is made there belongs to the group that the directory has, which may do there what
+/// it likes.
+const FOR_GROUP: u32 = 0o2770;
 
-/// And the group may do there what it likes.
-const FOR_GROUP: u32 = OF_GROUP | 0o770;
+/// The pod's `fsGroup`. A number that is none was refused when the pod was taken.
+pub(super) fn group_of(pod: &Pod) -> Option<Gid> {
+    let context = pod.spec.as_ref()?.security_context.as_ref()?;
+    u32::try_from(context.fs_group?).ok().map(Gid::from_raw)
+}
 
 /// Makes the volume's directory in that of its kind; one in memory gets a file system
 /// of its own, no larger than its limit and `memory_bytes`, what the node has for pods.
@@ -30,16 +35,19 @@ pub(super) fn make(
     name: &str,
     wanted: &EmptyDir,
     memory_bytes: u64,
-    ownership: Option<Ownership>,
+    group: Option<Gid>,
 ) -> Result<PathBuf, NodeError> {
-    let give = |volume: &Directory| match ownership {
-        Some(ownership) => ownership.once().apply(volume, Access::ReadWrite),
-        None => Ok(()),
-    };
     let mode = wanted.mode.unwrap_or(MODE);
+    let give = |volume: &Directory| {
+        if group.is_none() {
+            return Ok(());
+        }
+        let mode = Mode::from_bits_truncate(mode | FOR_GROUP);
+        let given = fchown(volume.fd(), None, group).and_then(|()| fchmod(volume.fd(), mode));
+        given.context("give to the pod's group", volume.path())
+    };
     let content = match wanted.medium {
         Medium::Disk => {
-            let mode = ownership.map_or(mode, |_| mode | OF_GROUP);
             kind.child_or_make(name, mode, give)?;
             return Ok(kind.path().join(name));
         }
@@ -61,12 +69,12 @@ pub(super) fn make(
         (_, _) => mode,
     };
     let root = Root {
-        mode: Some(ownership.map_or(mode, |_| mode | FOR_GROUP)),
-        group: ownership.map(Ownership::group),
+        mode: Some(group.map_or(mode, |_| mode | FOR_GROUP)),
+        group,
     };
     memory::mount_on(kind, name, content, root)?;
     let path = kind.path().join(name);
-    if ownership.is_some() && matches!(wanted.medium, Medium::HugePages { .. }) {
+    if group.is_some() && matches!(wanted.medium, Medium::HugePages { .. }) {
         let gone = || NodeError::refused(&*path, "it was removed meanwhile");
         give_to_group(&kind.child(name)?.ok_or_else(gone)?)?;
     }

@@ -1,7 +1,7 @@
 //! Those that mount need root.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use pod::core::VolumeMount;
@@ -304,17 +304,22 @@ fn an_empty_dir_stays_as_its_containers_changed_it() {
     };
     assert_eq!(look(), (0o2777, 4711));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o1700)).unwrap();
-    std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+    chown(&path, Some(1000), Some(1000)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o1700)).unwrap();
     case.set_up_pod(&pod).unwrap();
     assert_eq!(look(), (0o1700, 1000));
-    // One that was cut short before it got its name is made again.
+    // One that was cut short before it got its name is made again, whatever it had by then.
     let volumes = path.parent().unwrap();
-    fs::remove_dir(&path).unwrap();
-    fs::create_dir(volumes.join(".bulkhead-v")).unwrap();
-    case.set_up_pod(&pod).unwrap();
-    assert_eq!(look(), (0o2777, 4711));
-    assert_eq!(fs::read_dir(volumes).unwrap().count(), 1);
+    let cut_short = volumes.join(".bulkhead-v");
+    for (mode, group) in [(0o755, 0), (0o777, 0), (0o777, 4711), (0o2777, 4711)] {
+        fs::remove_dir(&path).unwrap();
+        fs::create_dir(&cut_short).unwrap();
+        chown(&cut_short, Some(0), Some(group)).unwrap();
+        chmod(&cut_short, mode);
+        case.set_up_pod(&pod).unwrap();
+        assert_eq!(look(), (0o2777, 4711), "{mode:o} {group}");
+        assert_eq!(fs::read_dir(volumes).unwrap().count(), 1);
+    }
     tear_down(&case.directory, &mounts()).unwrap();
 }
 
@@ -323,14 +328,18 @@ fn an_empty_dir_has_the_mode_that_its_pod_chooses() {
     let case = case();
     let volumes = r#"{"name":"v","emptyDir":{"mode":488}},
         {"name":"m","emptyDir":{"medium":"Memory","mode":488}}"#;
-    for _ in 0..2 {
-        case.set_up(volumes).unwrap();
-        for name in ["v", "m"] {
-            let mode = fs::metadata(case.empty_dir(name)).unwrap().mode();
-            assert_eq!(mode & 0o7777, 0o750, "{name}");
+    for (group, mode) in [(None, 0o750), (Some(4711), 0o2770)] {
+        let mut pod = with_volumes(volumes);
+        let context = &mut pod.spec.as_mut().unwrap().security_context;
+        context.get_or_insert_default().fs_group = group;
+        for _ in 0..2 {
+            case.set_up_pod(&pod).unwrap();
+            for name in ["v", "m"] {
+                assert_eq!(mode_of(&case.empty_dir(name)), mode, "{name} {group:?}");
+            }
         }
+        tear_down(&case.directory, &mounts()).unwrap();
     }
-    tear_down(&case.directory, &mounts()).unwrap();
 }
 
 #[test]
