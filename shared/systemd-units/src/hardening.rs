@@ -81,7 +81,11 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
         set("ReadWritePaths", &state);
         // Who loads libraries loads none that it has written. systemd before 248 does not
         // know the word, which it says, and goes on.
-        set("NoExecPaths", &state);
+        let unbounded = match row.sight {
+            Sight::Listed => " /tmp /var/tmp -/dev/shm",
+            Sight::NodeBut(_) => "",
+        };
+        set("NoExecPaths", &format!("{state}{unbounded}"));
         // Sockets that everybody may connect to are there, such as the message bus's.
         set("TemporaryFileSystem", "/run:ro");
         set("BindReadOnlyPaths", "/run/bulkhead /run/systemd/notify");
