@@ -117,8 +117,10 @@ pub(crate) struct Attempt(pub u64);
 pub(crate) struct Worker {
     kind: Kind,
     timing: Timing,
-    /// The initial delay ends here.
+    /// No try before: the end of the initial delay, and of the first period for liveness.
     not_before: Moment,
+    /// Failures count from here on.
+    counts_from: Moment,
     phase: Phase,
     verdict: Verdict,
 }
@@ -127,6 +129,11 @@ impl Worker {
     /// A worker that is not allowed to probe yet. `age` is how long the container
     /// runs already; `seed` is what was known of this instance before a restart of
     /// this process.
+    ///
+    /// In a kubelet the first try comes up to a period after the start of the container, with
+    /// the next tick of a clock that began before it. So no container is killed here for what
+    /// it did in its first period: liveness is not tried in it, and a startup probe is, for a
+    /// container that has started already, but its failures do not count.
     #[must_use]
     pub(crate) fn new(
         kind: Kind,
@@ -141,10 +148,19 @@ impl Worker {
             (Kind::Startup, Some(ProbeResult::Success)) => Phase::Stopped,
             _ => Phase::Paused { tick: None },
         };
+        let first_period = match kind {
+            Kind::Liveness | Kind::Startup => timing.period,
+            Kind::Readiness => Duration::ZERO,
+        };
+        let earliest = match kind {
+            Kind::Liveness => timing.initial_delay.max(first_period),
+            Kind::Readiness | Kind::Startup => timing.initial_delay,
+        };
         Worker {
             kind,
             timing,
-            not_before: now + timing.initial_delay.saturating_sub(age),
+            not_before: now + earliest.saturating_sub(age),
+            counts_from: now + first_period.saturating_sub(age),
             phase,
             verdict: seed.unwrap_or_else(|| Verdict::initial(kind)),
         }
@@ -163,7 +179,7 @@ impl Worker {
     }
 
     /// Allows or forbids probing. The first try comes at once, but not before the
-    /// initial delay is over, and `spread` (0 to 1) periods later while this
+    /// initial delay is over (for liveness not in the first period), and `spread` (0 to 1) periods later while this
     /// process is younger than a period: after its restart all probes begin
     /// together otherwise. After a pause tries go on at the ticks before it.
     pub(crate) fn allow(&mut self, allowed: bool, spread: f64, now: Moment) {
@@ -250,6 +266,10 @@ impl Worker {
                     return false;
                 }
                 (ProbeResult::Success, warning)
+            }
+            Outcome::Failure(_) if due < self.counts_from => {
+                go_on(Streak::default());
+                return false;
             }
             Outcome::Failure(message) => {
                 let failures = streak.failures.saturating_add(1);

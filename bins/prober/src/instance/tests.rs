@@ -21,11 +21,12 @@ fn timings(kinds: &[Kind]) -> BTreeMap<Kind, Timing> {
 
 const ALL: [Kind; 3] = [Kind::Liveness, Kind::Readiness, Kind::Startup];
 
+/// Of a container that has run for longer than a period.
 fn instance(kinds: &[Kind], situation: Situation) -> Instance {
     Instance::new(
         &timings(kinds),
         &BTreeMap::new(),
-        Duration::ZERO,
+        Duration::from_secs(100),
         situation,
         LATER,
         &mut || 0.5,

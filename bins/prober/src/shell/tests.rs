@@ -159,7 +159,7 @@ async fn one_pod_with_many_slow_probes_does_not_take_all_places() {
         let container = format!("slow-{number}");
         node.behave(&container, Behaviour::Hang);
         node.announce(v1::ProbeTarget {
-            liveness_json: probe.to_vec(),
+            readiness_json: probe.to_vec(),
             pod: Some(v1::PodReference {
                 uid: "greedy".to_owned(),
                 ..Default::default()
@@ -266,7 +266,7 @@ async fn exec_probes_are_run_by_the_pool_by_reference() {
     });
     let mut watcher = node.watch().await;
     watcher.until("c1", Liveness, Success).await;
-    sleep(3).await;
+    sleep(4).await;
     {
         let executed = node.pool.executed.lock().unwrap();
         assert!(executed.len() >= 3);

@@ -21,8 +21,9 @@ fn timing() -> Timing {
     }
 }
 
+/// Of a container that has run for longer than a period.
 fn worker(kind: Kind, timing: Timing) -> Worker {
-    let mut worker = Worker::new(kind, timing, Duration::ZERO, None, LATER);
+    let mut worker = Worker::new(kind, timing, seconds(100), None, LATER);
     worker.allow(true, 0.0, LATER);
     worker
 }
@@ -83,6 +84,30 @@ fn the_initial_delay_counts_from_the_start_of_the_container() {
         assert_eq!(worker.due(), Some(due), "{age} s old");
         assert!(!worker.begin(Attempt(1), due - Duration::from_nanos(1)));
         assert!(worker.begin(Attempt(1), due));
+    }
+}
+
+#[test]
+fn nothing_that_a_container_does_in_its_first_period_kills_it() {
+    for (kind, age, first, failed) in [
+        (Kind::Liveness, 0, 10, 10),
+        (Kind::Liveness, 4, 6, 6),
+        // After a restart of this process.
+        (Kind::Liveness, 25, 0, 0),
+        // One that has started already is told at once.
+        (Kind::Startup, 0, 0, 10),
+        (Kind::Startup, 25, 0, 0),
+        (Kind::Readiness, 0, 0, 0),
+    ] {
+        let mut worker = Worker::new(kind, timing(), seconds(age), None, LATER);
+        worker.allow(true, 0.0, LATER);
+        assert_eq!(worker.due(), Some(LATER + seconds(first)), "{kind:?} {age}");
+        let mut last = LATER;
+        while worker.verdict().result != Failure || worker.verdict().message.is_empty() {
+            last = worker.due().unwrap();
+            probe(&mut worker, failure());
+        }
+        assert_eq!(last, LATER + seconds(failed), "{kind:?} {age}");
     }
 }
 

@@ -18,8 +18,9 @@ use super::facts::Inputs;
 use crate::hook::Hook;
 use crate::observation::{Container, ContainerState};
 
-/// An instance that ran for so many times the longest wait ends the back-off.
-const RESET_AFTER_CAPS: u32 = 2;
+/// An instance that ran for longer ends the back-off, whatever the longest wait is
+/// (`HasExpiredFunc` of the kubelet's crash-loop back-off): twice the usual longest.
+const RESET_AFTER: Duration = Duration::from_secs(600);
 
 enum StartOrWait {
     Start(StartHow),
@@ -156,7 +157,7 @@ fn wait_after(container: &Container, spec: &ContainerSpec, curve: Curve) -> Dura
         return Duration::ZERO;
     };
     let ran = exit.finished_at.since(container.created_at);
-    if ran > curve.cap.saturating_mul(RESET_AFTER_CAPS) {
+    if ran > RESET_AFTER {
         return Duration::ZERO;
     }
     wait_carried(container, spec, curve)

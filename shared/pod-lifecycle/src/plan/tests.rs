@@ -54,6 +54,7 @@ struct Case {
     refused: Option<Refused>,
     /// What is known of ConfigMaps and Secrets.
     objects: Objects,
+    longest_restart_wait: Duration,
 }
 
 fn spec_of(value: &Value, name: &str) -> pod::core::Container {
@@ -123,6 +124,7 @@ impl Case {
             started_at: None,
             refused: None,
             objects: Objects::default(),
+            longest_restart_wait: Duration::from_secs(300),
         }
     }
 
@@ -219,7 +221,7 @@ impl Case {
             settings: Settings {
                 restart_curve: Curve {
                     base: Duration::from_secs(10),
-                    cap: Duration::from_secs(300),
+                    cap: self.longest_restart_wait,
                     immediate: 0,
                 },
                 sandbox_name_is_held: Duration::from_secs(300),

@@ -50,6 +50,21 @@ fn a_long_run_or_a_new_definition_ends_the_back_off() {
 }
 
 #[test]
+fn a_short_longest_wait_ends_no_back_off_sooner() {
+    let mut case = Case::new("Always");
+    case.longest_restart_wait = Duration::from_secs(10);
+    case.has("a", exited_ago(1, 1));
+    case.container("a").restart_wait = Some(Duration::from_secs(10));
+    case.container("a").created_at = ago(26);
+    assert!(
+        case.starts().is_empty(),
+        "a container that dies every 25 s waits"
+    );
+    case.container("a").created_at = ago(602);
+    assert_eq!(case.starts().len(), 1);
+}
+
+#[test]
 fn a_clock_that_was_set_back_neither_lengthens_the_wait_nor_repeats_it() {
     let mut case = Case::new("Always");
     case.has("a", exited_ago(1, 0));
