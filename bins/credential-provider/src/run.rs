@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use node_config::{CredentialProvider, PROGRAM_VARIABLES};
@@ -39,6 +40,9 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// The sticky bit: who may write to such a directory cannot replace what is another's.
 const STICKY: u32 = 0o1000;
 
+/// Names on the way to a program, those that links add included.
+const MAX_STEPS: usize = 256;
+
 /// Why a program gave no answer. Nothing of what it printed is in it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
@@ -53,7 +57,7 @@ pub(crate) enum RunError {
     /// Somebody else than root could have put something else there.
     #[error("{path} is not run: {reason}", path = path.display())]
     Untrusted {
-        /// The program, or a directory above it.
+        /// The program, or a directory or link that leads to it.
         path: PathBuf,
         /// Why.
         reason: String,
@@ -159,8 +163,7 @@ impl Runner {
             path: path.to_owned(),
             source,
         };
-        let real = path.canonicalize().map_err(failed)?;
-        check_owners(&real, self.owner)?;
+        let real = follow_trusted(path, self.owner)?;
         let mut command = Command::new(&real);
         command
             .args(&provider.args)
@@ -177,30 +180,56 @@ impl Runner {
     }
 }
 
-/// The program and everything above it are root's (or `owner`'s), and nobody else can
-/// replace them.
-fn check_owners(program: &Path, owner: u32) -> Result<(), RunError> {
-    for (place, path) in program.ancestors().enumerate() {
-        let metadata = path.metadata().map_err(|source| RunError::Start {
-            path: path.to_owned(),
+/// Where the path leads, links followed. The program, the links that lead to it, and
+/// all that any of them is in are root's (or `owner`'s), and nobody else can replace them.
+fn follow_trusted(path: &Path, owner: u32) -> Result<PathBuf, RunError> {
+    let mut reached = PathBuf::new();
+    let mut rest = path.to_owned();
+    for _ in 0..MAX_STEPS {
+        let mut components = rest.components();
+        let Some(next) = components.next() else {
+            return Ok(reached);
+        };
+        let after = components.as_path();
+        if next == Component::ParentDir {
+            reached.pop();
+            rest = after.to_owned();
+            continue;
+        }
+        let place = reached.join(next);
+        let failed = |source| RunError::Start {
+            path: place.clone(),
             source,
-        })?;
-        let is_sticky = place > 0 && metadata.mode() & STICKY != 0;
-        if let Some(reason) = distrust(metadata.uid(), metadata.mode(), owner, is_sticky) {
+        };
+        let metadata = place.symlink_metadata().map_err(failed)?;
+        let (uid, mode) = (metadata.uid(), metadata.mode());
+        // Everybody may write to a link, says its mode, and nobody can.
+        let is_closed = metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0;
+        if let Some(reason) = distrust(uid, mode, owner, is_closed) {
             return Err(RunError::Untrusted {
-                path: path.to_owned(),
+                path: place,
                 reason,
             });
         }
+        if metadata.is_symlink() {
+            rest = place.read_link().map_err(failed)?.join(after);
+        } else {
+            rest = after.to_owned();
+            reached = place;
+        }
     }
-    Ok(())
+    Err(RunError::Start {
+        path: path.to_owned(),
+        source: Errno::ELOOP.into(),
+    })
 }
 
-fn distrust(uid: u32, mode: u32, owner: u32, is_sticky: bool) -> Option<String> {
+/// `is_closed`: its mode lets nobody replace anything.
+fn distrust(uid: u32, mode: u32, owner: u32, is_closed: bool) -> Option<String> {
     if uid != 0 && uid != owner {
         return Some(format!("it belongs to uid {uid}: chown root it"));
     }
-    let is_open = mode & WRITABLE_BY_OTHERS != 0 && !is_sticky;
+    let is_open = mode & WRITABLE_BY_OTHERS != 0 && !is_closed;
     is_open.then(|| {
         format!(
             "its mode {:04o} lets others change it: chmod go-w it",

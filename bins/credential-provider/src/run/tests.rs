@@ -1,6 +1,7 @@
 //! Real programs: the shell, with scripts as arguments.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -35,7 +36,7 @@ async fn run(
 /// A directory with one program, the shell.
 fn case() -> Case {
     let directory = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink("/bin/sh", directory.path().join("shell")).unwrap();
+    symlink("/bin/sh", directory.path().join("shell")).unwrap();
     let owner = nix::unistd::geteuid().as_raw();
     let runner = Arc::new(Runner::new(directory.path().to_owned(), owner));
     Case { directory, runner }
@@ -96,13 +97,13 @@ async fn failures_are_told_without_what_was_printed() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_or_that_others_may_replace_is_not_run() {
+async fn a_program_that_is_not_there_or_is_not_trusted_is_not_run() {
     let case = case();
     let mut absent = script("");
     absent.name = "absent".to_owned();
     let refused = case.run(&absent, b"").await.unwrap_err();
     assert!(matches!(refused, RunError::Start { .. }), "{refused}");
-    for (uid, mode, is_sticky, expected) in [
+    for (uid, mode, is_closed, expected) in [
         (0, 0o755, false, None),
         (7, 0o755, false, None),
         (8, 0o755, false, Some("it belongs to uid 8: chown root it")),
@@ -121,9 +122,136 @@ async fn a_program_that_is_not_there_or_that_others_may_replace_is_not_run() {
         (0, 0o1777, true, None),
         (8, 0o1777, true, Some("it belongs to uid 8: chown root it")),
     ] {
-        let found = distrust(uid, mode, 7, is_sticky);
-        assert_eq!(found.as_deref(), expected, "{uid} {mode:o} {is_sticky}");
+        let found = distrust(uid, mode, 7, is_closed);
+        assert_eq!(found.as_deref(), expected, "{uid} {mode:o} {is_closed}");
     }
+}
+
+/// Programs of a directory, as who may write where wants them: each leaves a trace when it
+/// is run.
+#[derive(Debug)]
+struct Place(TempDir);
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        // Itself a place that only its owner can replace.
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn mode(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn program(&self, name: &str, mode: u32) {
+        let (text, trace) = (self.path("text"), self.path("trace"));
+        let script = format!("#!/bin/sh\necho >> {}\necho answer\n", trace.display());
+        fs::write(&text, script).unwrap();
+        // Had this process written it, a child that another test makes meanwhile might
+        // have it open for writing, so that it could not be run.
+        let copied = std::process::Command::new("cp")
+            .args([text, self.path(name)])
+            .status();
+        assert!(copied.unwrap().success());
+        self.mode(name, mode);
+    }
+
+    fn directory(&self, name: &str, mode: u32) {
+        fs::create_dir(self.path(name)).unwrap();
+        self.mode(name, mode);
+    }
+
+    fn link(&self, name: &str, target: &str) {
+        symlink(target, self.path(name)).unwrap();
+    }
+
+    async fn run(&self, directory: &str, name: &str) -> Result<Vec<u8>, RunError> {
+        let owner = nix::unistd::geteuid().as_raw();
+        let runner = Runner::new(self.path(directory), owner);
+        let mut provider = script("");
+        (provider.name, provider.args) = (name.to_owned(), Vec::new());
+        run(&runner, &provider, b"").await
+    }
+}
+
+/// Good and bad programs, directories and links.
+fn place() -> Place {
+    let place = Place(tempfile::tempdir().unwrap());
+    for (name, mode) in [
+        ("good", 0o755),
+        ("open", 0o777),
+        ("group", 0o775),
+        ("sticky", 0o1777),
+    ] {
+        place.directory(name, mode);
+        place.program(&format!("{name}/program"), 0o755);
+    }
+    place.program("good/of-group", 0o775);
+    place.program("good/of-all", 0o1757);
+    place.directory("open/within", 0o755);
+    place.program("open/within/program", 0o755);
+    place.link("good/to-good", "../sticky/../good/program");
+    place.link("good/to-open-program", "of-all");
+    place.link("good/to-open", "../open/program");
+    // What one that others can replace leads to is no better for being good now.
+    place.link("open/to-good", "../good/program");
+    place.link("good/by-open", "../open/to-good");
+    place.link("open/to-directory", "../good");
+    place.link("good/round", "round");
+    place
+}
+
+#[tokio::test]
+async fn a_program_is_run_only_if_nobody_else_can_change_or_replace_it() {
+    let place = place();
+    for (directory, name) in [
+        ("good", "program"),
+        ("sticky", "program"),
+        ("good", "to-good"),
+    ] {
+        let answer = place.run(directory, name).await;
+        assert_eq!(answer.unwrap(), b"answer\n", "{directory}/{name}");
+    }
+    fs::remove_file(place.path("trace")).unwrap();
+    for (directory, name, at_fault) in [
+        ("good", "of-group", "good/of-group"),
+        ("good", "of-all", "good/of-all"),
+        ("group", "program", "group"),
+        ("open", "program", "open"),
+        ("open/within", "program", "open"),
+        ("good", "to-open-program", "good/of-all"),
+        ("good", "to-open", "open"),
+        ("open", "to-good", "open"),
+        ("good", "by-open", "open"),
+        ("open/to-directory", "program", "open"),
+    ] {
+        let refused = place.run(directory, name).await.unwrap_err();
+        let RunError::Untrusted { path, .. } = refused else {
+            panic!("{directory}/{name}: {refused}");
+        };
+        assert_eq!(path, place.path(at_fault), "{directory}/{name}");
+    }
+    let refused = place.run("good", "round").await.unwrap_err();
+    assert!(matches!(refused, RunError::Start { .. }), "{refused}");
+    assert!(!place.path("trace").exists(), "one was run");
+}
+
+#[tokio::test]
+async fn a_program_or_a_link_of_another_user_is_not_run() {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "nobody else can give files away"
+    );
+    let place = place();
+    lchown(place.path("good/to-good"), Some(7), None).unwrap();
+    lchown(place.path("sticky/program"), Some(7), None).unwrap();
+    for (directory, name) in [("good", "to-good"), ("sticky", "program")] {
+        let refused = place.run(directory, name).await.unwrap_err();
+        let RunError::Untrusted { path, .. } = refused else {
+            panic!("{directory}/{name}: {refused}");
+        };
+        assert_eq!(path, place.path(directory).join(name));
+    }
+    assert!(!place.path("trace").exists(), "one was run");
 }
 
 /// Waits until the process is gone, or is dead and waits for a parent that reaps it.
