@@ -266,7 +266,8 @@ fn is_set(hierarchy: &Hierarchy, limits: &Limits, controller: Controller) -> boo
 
 /// The hierarchies of cgroups, and where in each the caller is.
 fn find() -> Vec<Hierarchy> {
-    let text = |path| fs::read_to_string(path).unwrap_or_default();
+    // Mount points of others may be any bytes.
+    let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     hierarchy::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
 }
 

@@ -52,8 +52,10 @@ fn mount_point(line: &[u8]) -> Option<PathBuf> {
     is_remote.then(|| unescaped(mount_point))
 }
 
-/// Spaces, tabs, newlines and backslashes are written as `\` and three octal digits.
-fn unescaped(field: &[u8]) -> PathBuf {
+/// A path of the table of mounts: spaces, tabs, newlines and backslashes are written there
+/// as `\` and three octal digits.
+#[must_use]
+pub fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, after)) = rest.split_first() {

@@ -3,6 +3,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use process::unescaped;
+
 /// What a cgroup can limit, as far as it is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Controller {
@@ -109,8 +111,8 @@ impl<'a> Mount<'a> {
         };
         Some(Mount {
             version,
-            root: unescaped(mount.next()?),
-            point: unescaped(mount.next()?),
+            root: unescaped(mount.next()?.as_bytes()),
+            point: unescaped(mount.next()?.as_bytes()),
             options: file_system.nth(1)?,
         })
     }
@@ -129,22 +131,6 @@ impl<'a> Mount<'a> {
             .all(is_plain)
             .then(|| self.point.join(below))
     }
-}
-
-/// Blanks and backslashes are octal in this table.
-fn unescaped(text: &str) -> PathBuf {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let plain = escapes
-        .iter()
-        .fold(text.to_owned(), |text, (escape, character)| {
-            text.replace(escape, character)
-        });
-    PathBuf::from(plain)
 }
 
 #[cfg(test)]
