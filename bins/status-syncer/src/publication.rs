@@ -11,9 +11,6 @@ use pod::PodDocument;
 pub struct PublishedPod {
     /// core/v1 Pod with metadata and spec as desired, status as computed.
     pub document: PodDocument,
-    /// Grows by one with each change of the pod's status, over restarts too, so
-    /// that an older status can never follow a newer one.
-    pub version: u64,
     /// What the pod's worker last did, for people. Not saved.
     pub worker: WorkerNotes,
 }

@@ -522,16 +522,7 @@ impl Entry {
             Some(_) => return Renewal::Nothing,
             None => Renewal::Status,
         };
-        let before = self
-            .published
-            .as_ref()
-            .map_or(0, |published| published.version);
-        let version = before.saturating_add(u64::from(renewal == Renewal::Status));
-        self.published = Some(PublishedPod {
-            document,
-            version,
-            worker,
-        });
+        self.published = Some(PublishedPod { document, worker });
         renewal
     }
 

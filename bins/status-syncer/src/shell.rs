@@ -15,6 +15,7 @@ use bulkhead_api::v1::watch_observations_response::Message;
 use clock::WallClock;
 use ipc::{Feed, Subscription, SubscriptionEvent};
 use node_config::NodeConfig;
+use pod::PodDocument;
 use process::{Context, Lifecycle};
 use state_file::{Saver, Saving, StateFileError};
 use tokio::sync::mpsc;
@@ -25,7 +26,7 @@ use crate::events::EventLog;
 use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
 use crate::registry::{Now, Registry};
 use crate::service::{Command, RecentEvents, Service};
-use crate::store::{Entry, Store};
+use crate::store::Store;
 
 /// Why status-syncer ended.
 #[derive(Debug, thiserror::Error)]
@@ -79,9 +80,11 @@ pub async fn serve(context: Context, Opened { store, saved }: Opened) -> Result<
 async fn serve_saving(
     context: Context,
     saved: Vec<PublishedPod>,
-    save: impl Fn(&[Entry]) -> Result<(), StateFileError> + Send + Sync + 'static,
+    save: impl Fn(&[PodDocument]) -> Result<(), StateFileError> + Send + Sync + 'static,
 ) -> Result<(), Error> {
-    let (saver, writer) = Saver::new("statuses", move |(): &(), pods: &Vec<Entry>| save(pods));
+    let (saver, writer) = Saver::new("statuses", move |(): &(), pods: &Vec<PodDocument>| {
+        save(pods)
+    });
     let readers = LocalReaders::default();
     let statuses = readers.hub().clone();
     let (commands, received) = mpsc::channel(COMMAND_QUEUE);
@@ -139,7 +142,7 @@ struct Syncer {
     registry: Registry,
     events: EventLog,
     feed: Feed<v1::Event>,
-    saver: Saver<(), Vec<Entry>>,
+    saver: Saver<(), Vec<PodDocument>>,
     publishers: Vec<Box<dyn Publisher>>,
     progress: Progress,
     /// How long further changes may join the first before they are saved.
@@ -181,7 +184,7 @@ impl Syncer {
     fn new(
         context: &Context,
         publishers: Vec<Box<dyn Publisher>>,
-        saver: Saver<(), Vec<Entry>>,
+        saver: Saver<(), Vec<PodDocument>>,
     ) -> Syncer {
         Syncer {
             clock: context.clock.clone(),
@@ -319,8 +322,8 @@ impl Syncer {
                     return;
                 }
                 let pods = self.registry.to_save();
-                let entries = pods.map(|pod| (pod.document.clone(), pod.version));
-                let saving = self.saver.put((), entries.collect());
+                let documents = pods.map(|pod| pod.document.clone());
+                let saving = self.saver.put((), documents.collect());
                 self.registry.saved();
                 self.progress = Progress::Saving {
                     saving,

@@ -21,20 +21,15 @@ const FILE_NAME: &str = "statuses.json";
 #[derive(Clone, Debug)]
 pub(crate) struct Store(StateFile);
 
-/// What is to be saved of a published pod: the pod, and the version of its status.
-pub(crate) type Entry = (PodDocument, u64);
-
 #[derive(Serialize)]
 struct Saving<'a> {
     source: &'a str,
-    version: u64,
     pod: &'a RawValue,
 }
 
 #[derive(Deserialize)]
 struct Saved {
     source: String,
-    version: u64,
     pod: Box<RawValue>,
 }
 
@@ -67,7 +62,6 @@ impl Store {
             match PodDocument::from_json(json, source) {
                 Ok((document, _)) => Some(PublishedPod {
                     document,
-                    version: saved.version,
                     worker: WorkerNotes::default(),
                 }),
                 Err(error) => {
@@ -82,11 +76,10 @@ impl Store {
     }
 
     /// Saves all of it.
-    pub(crate) fn save(&self, pods: &[Entry]) -> Result<(), StateFileError> {
-        let saving = pods.iter().filter_map(|(document, version)| {
+    pub(crate) fn save(&self, pods: &[PodDocument]) -> Result<(), StateFileError> {
+        let saving = pods.iter().filter_map(|document| {
             Some(Saving {
                 source: document.source().as_str(),
-                version: *version,
                 pod: serde_json::from_slice(document.json()).ok()?,
             })
         });
@@ -108,7 +101,6 @@ mod tests {
         let document = PodDocument::encode(&pod, PodSource::File).unwrap();
         PublishedPod {
             document,
-            version: 7,
             worker: WorkerNotes::default(),
         }
     }
@@ -119,7 +111,7 @@ mod tests {
         let store = Store::new(directory.path());
         assert_eq!(store.load(), []);
         let pods = [published("a"), published("b")];
-        let entries = pods.clone().map(|pod| (pod.document, pod.version));
+        let entries = pods.clone().map(|pod| pod.document);
         store.save(&entries).unwrap();
         assert_eq!(store.load(), pods);
     }
@@ -139,17 +131,14 @@ mod tests {
         let entries = [
             Saving {
                 source: "file",
-                version: 7,
                 pod,
             },
             Saving {
                 source: "moon",
-                version: 7,
                 pod,
             },
             Saving {
                 source: "file",
-                version: 7,
                 pod: serde_json::from_str("{}").unwrap(),
             },
         ];

@@ -75,7 +75,7 @@ impl Node {
             seed: 1,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
-        let save = move |_: &[Entry]| {
+        let save = move |_: &[PodDocument]| {
             disk.write();
             Ok(())
         };
