@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use ingredients::{IMMEDIATE_GRACE, PERIOD, kill};
 use limits::StorageLimits;
 use search::{Found, Search};
-use under_way::is_under_way;
+use under_way::{CLEAN_UP_MAY_TAKE, is_under_way};
 
 pub(crate) use conditions::NodeConditions;
 pub(crate) use ingredients::Ingredients;
@@ -49,6 +49,8 @@ pub(crate) struct Evictions {
     began: Instant,
     /// What is done for what the node is short of.
     search: Option<Search>,
+    /// The last pod that this process evicted, and until when no other goes for it.
+    evicted: Option<(String, Instant)>,
 }
 
 impl std::fmt::Debug for Evictions {
@@ -69,6 +71,7 @@ impl Evictions {
             pressure: Pressure::default(),
             began: Instant::now(),
             search: None,
+            evicted: None,
             with: Arc::new(with),
         }
     }
@@ -122,7 +125,11 @@ impl Evictions {
         let Some(finished) = self.finished().await else {
             return PERIOD;
         };
-        if is_under_way(&self.with.records.all(), &finished, now) {
+        // By the records another process goes on, whose clock may have been set since.
+        let has_time =
+            |(uid, until): &(String, Instant)| Instant::now() < *until && !finished.contains(uid);
+        let is_own_under_way = self.evicted.as_ref().is_some_and(has_time);
+        if is_own_under_way || is_under_way(&self.with.records.all(), &finished, now) {
             return PERIOD_UNDER_WAY;
         }
         let resource = deciding.signal.resource();
@@ -149,7 +156,7 @@ impl Evictions {
     }
 
     /// Ends the pod that has to go first; whether there was one.
-    async fn evict_one(&self, found: Found) -> bool {
+    async fn evict_one(&mut self, found: Found) -> bool {
         let Found {
             starved,
             look,
@@ -181,8 +188,10 @@ impl Evictions {
             };
             let message =
                 eviction::low_on_resource(&starved, &look.observations, candidate, usage.as_ref());
-            let kill = kill(grace(deciding, &self.with.settings, pod), message, true);
-            if self.with.evict(pod, kill).await {
+            let grace = grace(deciding, &self.with.settings, pod);
+            if self.with.evict(pod, kill(grace, message, true)).await {
+                let until = Instant::now() + grace + CLEAN_UP_MAY_TAKE;
+                self.evicted = Some((candidate.uid.clone(), until));
                 return true;
             }
         }
@@ -198,12 +207,12 @@ impl Evictions {
     }
 }
 
-/// A pod that goes at once has a moment; for a soft threshold it has its own grace, within
-/// what is configured.
+/// A pod that goes at once has a moment, so also for a soft threshold where no longest grace
+/// is configured, as with a kubelet; else it has its own grace, within that.
 fn grace(threshold: &Threshold, settings: &EvictionSettings, pod: &DesiredPod) -> Duration {
     if threshold.is_hard() {
         return IMMEDIATE_GRACE;
     }
-    let own = pod.spec_grace();
-    settings.max_pod_grace.map_or(own, |most| own.min(most))
+    let most = settings.max_pod_grace.unwrap_or(IMMEDIATE_GRACE);
+    pod.spec_grace().min(most)
 }

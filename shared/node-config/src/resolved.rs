@@ -203,7 +203,7 @@ pub struct EvictionSettings {
     /// `evictionPressureTransitionPeriod`, 5 min by default.
     pub pressure_transition_period: Duration,
     /// `evictionMaxPodGracePeriod`: the longest grace of a pod that goes for a soft
-    /// threshold; none: its own.
+    /// threshold; none: it goes at once.
     pub max_pod_grace: Option<Duration>,
     /// `localStorageCapacityIsolation`: limits of what a pod may use of the node's disks
     /// are enforced.

@@ -414,37 +414,69 @@ async fn a_pod_goes_when_the_removal_of_images_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_its_own() {
-    let mut node = TestNode::new();
-    let signal = || "memory.available".to_owned();
-    node.kill();
-    node.eviction = EvictionSettings {
-        hard: BTreeMap::new(),
-        soft: [(signal(), "1Gi".to_owned())].into(),
-        soft_grace: [(signal(), Duration::from_secs(90))].into(),
-        max_pod_grace: Some(Duration::from_secs(7)),
-        ..EvictionSettings::default()
-    };
-    node.start();
-    let mut pod = pod_running("a", "u1", &["ignore-term"]);
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(25);
-    node.create(&pod).await;
-    eventually("it runs", || node.running("u1").is_some()).await;
-    memory_left(&node, GIB / 2);
-    let before = node.seconds();
-    eventually("it is chosen", || {
-        node.reasons("u1").contains(&"Evicted".to_owned())
-    })
-    .await;
-    let chosen = node.seconds();
-    assert!(
-        (90.0..115.0).contains(&(chosen - before)),
-        "{}",
-        chosen - before
-    );
-    eventually("it ends", || node.running("u1").is_none()).await;
-    let grace = node.seconds() - chosen;
-    assert!((6.5..8.0).contains(&grace), "{grace}");
+async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_what_is_configured() {
+    for (longest, expected) in [
+        (Some(7), 6.5..8.0),
+        (Some(60), 24.5..26.0),
+        (None, 0.5..2.0),
+    ] {
+        let mut node = TestNode::new();
+        let signal = || "memory.available".to_owned();
+        node.kill();
+        node.eviction = EvictionSettings {
+            hard: BTreeMap::new(),
+            soft: [(signal(), "1Gi".to_owned())].into(),
+            soft_grace: [(signal(), Duration::from_secs(90))].into(),
+            max_pod_grace: longest.map(Duration::from_secs),
+            ..EvictionSettings::default()
+        };
+        node.start();
+        let mut pod = pod_running("a", "u1", &["ignore-term"]);
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(25);
+        node.create(&pod).await;
+        eventually("it runs", || node.running("u1").is_some()).await;
+        memory_left(&node, GIB / 2);
+        let before = node.seconds();
+        eventually("it is chosen", || {
+            node.reasons("u1").contains(&"Evicted".to_owned())
+        })
+        .await;
+        let chosen = node.seconds();
+        let waited = chosen - before;
+        assert!((90.0..115.0).contains(&waited), "{waited}");
+        eventually("it ends", || node.running("u1").is_none()).await;
+        let grace = node.seconds() - chosen;
+        assert!(expected.contains(&grace), "{grace}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_of_the_clock_evicts_no_second_pod() {
+    for jump in [-3600_i64, 3600] {
+        let mut node = TestNode::new();
+        let signal = || "memory.available".to_owned();
+        node.kill();
+        node.eviction = EvictionSettings {
+            hard: BTreeMap::new(),
+            soft: [(signal(), "1Gi".to_owned())].into(),
+            soft_grace: [(signal(), Duration::from_secs(30))].into(),
+            max_pod_grace: Some(Duration::from_secs(60)),
+            ..EvictionSettings::default()
+        };
+        node.start();
+        for uid in ["u1", "u2"] {
+            let mut pod = pod_running(uid, uid, &["ignore-term"]);
+            pod["spec"]["terminationGracePeriodSeconds"] = json!(60);
+            node.create(&pod).await;
+            eventually("it runs", || node.running(uid).is_some()).await;
+        }
+        memory_left(&node, GIB / 2);
+        let chosen = |uid: &str| node.reasons(uid).contains(&"Evicted".to_owned());
+        eventually("one is chosen", || chosen("u1") || chosen("u2")).await;
+        node.clock.jump(jump * 1_000_000_000);
+        seconds(30).await;
+        assert!(chosen("u1") != chosen("u2"), "{jump}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

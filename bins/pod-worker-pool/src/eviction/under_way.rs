@@ -11,7 +11,7 @@ use pod_lifecycle::record::Record;
 
 /// Longest wait for the files of an evicted pod to go, once its grace is over (the
 /// kubelet's `podCleanupTimeout`). A file system that hangs must not protect all others.
-const CLEAN_UP_MAY_TAKE: Duration = Duration::from_secs(30);
+pub(super) const CLEAN_UP_MAY_TAKE: Duration = Duration::from_secs(30);
 
 /// Whether an evicted pod has not finished yet, nor had its time. `finished` are the UIDs
 /// of workers that have nothing left to do.

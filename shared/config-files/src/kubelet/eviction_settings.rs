@@ -44,7 +44,7 @@ impl Given<'_> {
             &mut eviction.pressure_transition_period,
             self.pressure_transition_period,
         );
-        // Zero and less leave each pod its own grace, as in the kubelet.
+        // Zero and less have it go at once, as in the kubelet.
         let seconds = u64::try_from(self.max_pod_grace_seconds).unwrap_or(0);
         eviction.max_pod_grace = (seconds > 0).then(|| Duration::from_secs(seconds));
         if let Some(limits) = self.local_storage_limits {
