@@ -12,6 +12,7 @@ mod memory;
 pub(crate) mod pod_cgroups;
 mod slices;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +23,6 @@ use pod::resources::PodCgroupResources;
 
 use crate::error::IoContext;
 use crate::error::NodeError;
-use crate::host::FoundCgroup;
 use crate::shared::SystemPaths;
 
 use limits::LimitSettings;
@@ -37,7 +37,7 @@ const MOUNT_TABLE: &str = "self/mountinfo";
 
 /// Whether the node's cgroups are of version 2.
 pub(crate) fn is_unified(proc_dir: &Path) -> bool {
-    let mounts = std::fs::read_to_string(proc_dir.join(MOUNT_TABLE)).unwrap_or_default();
+    let mounts = std::fs::read(proc_dir.join(MOUNT_TABLE)).unwrap_or_default();
     matches!(
         Hierarchies::detect(&mounts),
         Ok(Hierarchies::Unified { .. })
@@ -53,7 +53,7 @@ pub(crate) fn driver(
         return Ok(Box::new(NoCgroups));
     }
     let table = system.proc_dir.join(MOUNT_TABLE);
-    let mounts = std::fs::read_to_string(&table).context("read", &table)?;
+    let mounts = std::fs::read(&table).context("read", &table)?;
     let hierarchies = Hierarchies::detect(&mounts)
         .map_err(|error| NodeError::refused(&table, error.to_string()))?;
     let settings = LimitSettings::of(config);
@@ -99,8 +99,8 @@ impl PodCgroups for NoCgroups {
         Ok(Removal::Done)
     }
 
-    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError> {
-        Ok(Vec::new())
+    fn pods(&self) -> Result<BTreeSet<String>, NodeError> {
+        Ok(BTreeSet::new())
     }
 
     fn working_set(&self, _pod_uid: &str) -> Result<Option<u64>, NodeError> {

@@ -4,7 +4,7 @@
 //! The operations are those of a pod's life, not system calls: each is idempotent,
 //! checks the names that it is given, and may be killed half-way and called again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -16,15 +16,6 @@ use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{MountedVolume, SubPath, Volume};
 
 use crate::error::NodeError;
-
-/// A pod's cgroup that was found on the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundCgroup {
-    /// The pod.
-    pub pod_uid: String,
-    /// Below which class it was found; the pod itself may be gone.
-    pub qos: QosClass,
-}
 
 /// Where a container that is about to be created writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,7 +139,7 @@ pub trait Cgroups: Send + Sync {
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError>;
 
     /// The pods that have cgroups.
-    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError>;
+    async fn pod_cgroups(&self) -> Result<BTreeSet<String>, NodeError>;
 }
 
 /// Directories of pods, and the files in them that are not volumes.

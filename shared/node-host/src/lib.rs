@@ -26,8 +26,8 @@ mod volume;
 
 pub use error::NodeError;
 pub use host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
-    Machine, NodeHost, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs, Machine,
+    NodeHost, PodDirectories, Volumes,
 };
 pub use linux::LinuxNode;
 

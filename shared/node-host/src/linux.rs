@@ -6,7 +6,7 @@
 //! are still being set up. So is what is done to the pod beside its volumes, which
 //! those that hang do not hold up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,8 +25,8 @@ use crate::blocking::joined;
 use crate::cgroup::{self, Removal};
 use crate::error::NodeError;
 use crate::host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
-    Machine, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs, Machine,
+    PodDirectories, Volumes,
 };
 use crate::shared::{Shared, SystemPaths};
 use crate::{gauges, id_ranges, machine, pod_files, pod_logs, rotated_logs};
@@ -280,7 +280,7 @@ impl Cgroups for LinuxNode {
         }
     }
 
-    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+    async fn pod_cgroups(&self) -> Result<BTreeSet<String>, NodeError> {
         self.run_in_turn(COLLECTION, |node| node.cgroups.pods())
             .await
     }

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::UserNamespaceSettings;
 use node_host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
-    Machine, NodeError, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs, Machine,
+    NodeError, PodDirectories, Volumes,
 };
 use node_layout::{
     DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineUsage, NodeCapacity, PodFilesUsage,
@@ -102,7 +102,7 @@ pub struct NodeState {
     /// Pods whose volumes are set up, by UID.
     pub volumes: BTreeSet<String>,
     /// Pods that have cgroups, by UID.
-    pub cgroups: BTreeMap<String, QosClass>,
+    pub cgroups: BTreeSet<String>,
     /// What pods request of CPU whose cgroups were adopted, in thousandths of a core, by UID.
     pub adopted_cgroups: BTreeMap<String, i64>,
     /// What those were given, one after the other, by UID.
@@ -226,8 +226,7 @@ impl MemoryHost {
     #[must_use]
     pub fn pods(&self) -> BTreeSet<String> {
         let state = self.state();
-        let cgroups = state.cgroups.keys();
-        cgroups.chain(&state.directories).cloned().collect()
+        state.cgroups.union(&state.directories).cloned().collect()
     }
 
     async fn wait_while_hanging(&self, pod_uid: &str) {
@@ -303,11 +302,11 @@ impl Cgroups for MemoryHost {
     async fn ensure_pod_cgroup(
         &self,
         pod_uid: &str,
-        qos: QosClass,
+        _qos: QosClass,
         resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
         self.effect(|state| {
-            state.cgroups.insert(pod_uid.to_owned(), qos);
+            state.cgroups.insert(pod_uid.to_owned());
             let given = state.cgroup_resources.entry(pod_uid.to_owned());
             given.or_default().push(resources);
             Ok(())
@@ -335,13 +334,8 @@ impl Cgroups for MemoryHost {
         .await
     }
 
-    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
-        let state = self.state();
-        let found = state.cgroups.iter().map(|(uid, qos)| FoundCgroup {
-            pod_uid: uid.clone(),
-            qos: *qos,
-        });
-        Ok(found.collect())
+    async fn pod_cgroups(&self) -> Result<BTreeSet<String>, NodeError> {
+        Ok(self.state().cgroups.clone())
     }
 }
 

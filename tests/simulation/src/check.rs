@@ -155,7 +155,7 @@ pub(crate) fn idle_cgroups(
         exits.find(is_exit).map(|it| it.at)
     };
     let state = host.state();
-    let idle = state.cgroups.keys().filter(|uid| {
+    let idle = state.cgroups.iter().filter(|uid| {
         let is_left = |at| deaths.iter().all(|death| *death < at);
         !running.contains(uid) && ended(uid).is_some_and(is_left)
     });

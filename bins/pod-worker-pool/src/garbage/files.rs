@@ -25,8 +25,7 @@ pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Kn
     let found = attempt("pod directories", with.host.pod_directories()).await;
     uids.extend(found.unwrap_or_default());
     let found = attempt("pod cgroups", with.host.pod_cgroups()).await;
-    let cgroups = found.unwrap_or_default().into_iter();
-    uids.extend(cgroups.map(|cgroup| cgroup.pod_uid));
+    uids.extend(found.unwrap_or_default());
     uids.retain(|uid| plan::is_gone(uid, relist, known));
     stream::iter(uids)
         .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {

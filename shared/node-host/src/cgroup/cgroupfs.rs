@@ -25,7 +25,6 @@ use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use super::slices::{self, Slices};
 use crate::error::IoContext;
 use crate::error::NodeError;
-use crate::host::FoundCgroup;
 use crate::huge_pages::huge_pages;
 use crate::shared::SystemPaths;
 
@@ -459,22 +458,14 @@ impl PodCgroups for Cgroupfs {
         }
     }
 
-    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError> {
-        let mut found: Vec<FoundCgroup> = Vec::new();
+    fn pods(&self) -> Result<BTreeSet<String>, NodeError> {
+        let mut found = BTreeSet::new();
         for qos in CLASSES {
-            let mut pod_uids = BTreeSet::new();
             for directory in self.hierarchies.directories(&self.naming.class_path(qos)) {
                 let children = children(&directory)?;
-                let names = children
-                    .iter()
-                    .filter_map(|child| child.file_name()?.to_str());
-                pod_uids.extend(names.filter_map(|name| self.naming.pod_uid(name)));
+                let names = children.iter().filter_map(|it| it.file_name()?.to_str());
+                found.extend(names.filter_map(|name| self.naming.pod_uid(name)));
             }
-            found.extend(
-                pod_uids
-                    .into_iter()
-                    .map(|pod_uid| FoundCgroup { pod_uid, qos }),
-            );
         }
         Ok(found)
     }

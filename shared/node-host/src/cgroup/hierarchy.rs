@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::volume::mount_table;
+
 /// The controllers that limits are written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Controller {
@@ -57,11 +59,12 @@ pub(crate) struct NoHierarchy;
 
 impl Hierarchies {
     /// The hierarchies in a table of mounts, in the format of `/proc/self/mountinfo`.
-    pub(crate) fn detect(mountinfo: &str) -> Result<Hierarchies, NoHierarchy> {
+    pub(crate) fn detect(mountinfo: &[u8]) -> Result<Hierarchies, NoHierarchy> {
         let mut unified = None;
         let mut hierarchies: Vec<LegacyHierarchy> = Vec::new();
         let mut seen = BTreeSet::new();
-        for mount in mountinfo.lines().filter_map(CgroupMount::parse) {
+        let lines = mountinfo.split(|byte| *byte == b'\n');
+        for mount in lines.filter_map(CgroupMount::parse) {
             match mount {
                 CgroupMount::Unified(mount) => {
                     unified.get_or_insert(mount);
@@ -135,15 +138,15 @@ enum CgroupMount {
 }
 
 impl CgroupMount {
-    /// A line: `ID PARENT DEV ROOT MOUNT OPTIONS [TAGS] - TYPE SOURCE SUPER-OPTIONS`.
-    fn parse(line: &str) -> Option<CgroupMount> {
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let mount = PathBuf::from(unescaped(mount.split(' ').nth(4)?));
-        let mut filesystem = filesystem.split(' ');
-        match filesystem.next()? {
+    /// The last field of a line has the options of the file system.
+    fn parse(line: &[u8]) -> Option<CgroupMount> {
+        let found = mount_table::parse(line)?;
+        let mount = found.point.into_owned();
+        match found.filesystem {
             "cgroup2" => Some(CgroupMount::Unified(mount)),
             "cgroup" => {
-                let options = filesystem.nth(1)?.split(',');
+                let options = line.rsplit(|byte| *byte == b' ').next()?;
+                let options = str::from_utf8(options).ok()?.split(',');
                 let controllers = options.filter(|option| !matches!(*option, "rw" | "ro"));
                 let controllers = controllers.map(str::to_owned).collect();
                 Some(CgroupMount::Legacy(LegacyHierarchy { mount, controllers }))
@@ -153,32 +156,18 @@ impl CgroupMount {
     }
 }
 
-/// Blanks and backslashes are octal in this table.
-fn unescaped(text: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .iter()
-    .fold(text.to_owned(), |text, (escape, character)| {
-        text.replace(escape, character)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LEGACY: &str = "\
+    const LEGACY: &[u8] = b"\
         30 31 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
         32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
         35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
         40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
         50 31 0:29 / /mnt/again rw - cgroup cgroup rw,cpu,cpuacct\n";
-    const UNIFIED: &str =
-        "41 31 0:38 / /sys/fs/cgroup/a\\040b rw - cgroup2 cgroup2 rw,nsdelegate\n";
+    const UNIFIED: &[u8] =
+        b"41 31 0:38 / /sys/fs/cgroup/a\\040b rw - cgroup2 cgroup2 rw,nsdelegate\n";
 
     #[test]
     fn version_two_alone_is_unified() {
@@ -212,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_version_two_mount_beside_version_one_only_counts_for_cleaning_up() {
-        let found = Hierarchies::detect(&format!("{UNIFIED}{LEGACY}")).unwrap();
+        let found = Hierarchies::detect(&[UNIFIED, LEGACY].concat()).unwrap();
         assert_eq!(
             found.directory(Controller::Memory, "k"),
             Some("/sys/fs/cgroup/memory/k".into())
@@ -222,8 +211,8 @@ mod tests {
 
     #[test]
     fn version_one_without_controllers_leaves_them_to_version_two() {
-        let named = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
-        let found = Hierarchies::detect(&format!("{named}{UNIFIED}")).unwrap();
+        let named = b"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+        let found = Hierarchies::detect(&[named, UNIFIED].concat()).unwrap();
         assert!(matches!(found, Hierarchies::Unified { .. }));
     }
 
@@ -236,7 +225,11 @@ mod tests {
             "1 2 3 - cgroup",
             "1 2 0:1 / /x rw - ext4 /dev/sda rw",
         ] {
-            assert_eq!(Hierarchies::detect(table), Err(NoHierarchy), "{table:?}");
+            let found = Hierarchies::detect(table.as_bytes());
+            assert_eq!(found, Err(NoHierarchy), "{table:?}");
         }
+        // Whoever may mount something can call it as he likes.
+        let odd = b"1 2 0:1 / /\xff rw - fuse x rw\n";
+        assert!(Hierarchies::detect(&[odd, UNIFIED].concat()).is_ok());
     }
 }

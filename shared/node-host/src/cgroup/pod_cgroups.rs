@@ -1,10 +1,11 @@
 //! The seam between pods' cgroups and who makes them.
 
+use std::collections::BTreeSet;
+
 use pod::QosClass;
 use pod::resources::PodCgroupResources;
 
 use crate::error::NodeError;
-use crate::host::FoundCgroup;
 
 /// How far a removal got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(crate) trait PodCgroups: Send + Sync {
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError>;
 
     /// The pods that have cgroups.
-    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError>;
+    fn pods(&self) -> Result<BTreeSet<String>, NodeError>;
 
     /// The memory that a pod has in use; `None` if it has no cgroup.
     fn working_set(&self, pod_uid: &str) -> Result<Option<u64>, NodeError>;

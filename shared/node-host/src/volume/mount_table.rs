@@ -26,7 +26,8 @@ pub(crate) struct Mount<'a> {
     pub(crate) point: Cow<'a, Path>,
     /// The number of the group of mounts that pass mounts on to each other, if it is in one.
     pub(crate) peer_group: Option<u64>,
-    filesystem: &'a str,
+    /// Its kind, as the kernel calls it.
+    pub(crate) filesystem: &'a str,
 }
 
 /// Mounts in the order in which they were mounted, as the kernel wrote them: a node has
@@ -112,7 +113,7 @@ pub(crate) fn unmount(mounted: &OwnedFd, point: &Path) -> Result<(), NodeError> 
 }
 
 /// One line. Paths may be any bytes, with blanks and backslashes in octal.
-fn parse(line: &[u8]) -> Option<Mount<'_>> {
+pub(crate) fn parse(line: &[u8]) -> Option<Mount<'_>> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let point = fields.nth(3)?;

@@ -210,7 +210,7 @@ async fn run(seed: u64) {
             .all(|uid| wanted.pods.contains_key(uid))
             && state
                 .cgroups
-                .keys()
+                .iter()
                 .all(|uid| wanted.pods.contains_key(uid))
     })
     .await;

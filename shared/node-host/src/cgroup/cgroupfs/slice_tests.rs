@@ -93,13 +93,7 @@ fn systemd_is_asked_for_each_slice_and_limits_are_written_besides() {
         [expected, "ensure kubepods-burstable.slice None".into()]
     );
     assert_eq!(fs::read_to_string(&limit).unwrap(), (1 << 26).to_string());
-    let found: Vec<String> = cgroups
-        .pods()
-        .unwrap()
-        .into_iter()
-        .map(|it| it.pod_uid)
-        .collect();
-    assert_eq!(found, [UID]);
+    assert_eq!(cgroups.pods().unwrap(), BTreeSet::from([UID.to_owned()]));
 }
 
 #[test]
