@@ -5,15 +5,12 @@ use std::collections::BTreeMap;
 
 use pod::core::Container;
 use pod::quantity::Format;
-use pod::resources::{CPU, MEMORY, container_limits_in_pod, container_requests};
+use pod::resources::{
+    CPU, MEMORY, MIN_CPU_LIMIT_MILLIS, MIN_CPU_REQUEST_MILLIS, container_limits_in_pod,
+    container_requests,
+};
 use pod::{Pod, PodExt, QosClass, Quantity};
 use serde::{Deserialize, Serialize};
-
-/// The kernel makes no difference between requests below this, in thousandths of a core.
-const MIN_CPU_REQUEST_MILLIS: i64 = 2;
-
-/// Nor between limits below this.
-const MIN_CPU_LIMIT_MILLIS: i64 = 10;
 
 /// What of CPU and memory can be changed while an instance runs, as far as the kernel
 /// makes a difference. A request of memory is not among them: nothing of a container

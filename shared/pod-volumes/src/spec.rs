@@ -37,15 +37,6 @@ pub enum VolumeSpec {
 }
 
 impl VolumeSpec {
-    /// Whether the pod owns what is in the volume, so that `fsGroup` may give it away.
-    #[must_use]
-    pub fn manages_ownership(&self) -> bool {
-        match self {
-            VolumeSpec::EmptyDir(_) | VolumeSpec::Files(_) => true,
-            VolumeSpec::HostPath(_) | VolumeSpec::Impossible(_) => false,
-        }
-    }
-
     /// Whether containers may only read it, whatever their mounts say.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

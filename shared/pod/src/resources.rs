@@ -29,6 +29,10 @@ pub const MIN_CPU_SHARES: u64 = 2;
 pub const MAX_CPU_SHARES: u64 = 262_144;
 /// CPU shares of one core.
 pub const CPU_SHARES_PER_CORE: u64 = 1024;
+/// The kernel makes no difference between requests of CPU below this, in thousandths of a core.
+pub const MIN_CPU_REQUEST_MILLIS: i64 = 2;
+/// Nor between limits of CPU below this.
+pub const MIN_CPU_LIMIT_MILLIS: i64 = 10;
 /// Length of the CFS period, in microseconds.
 pub const CPU_PERIOD_MICROS: u64 = 100_000;
 /// Smallest CFS quota that the kernel takes, in microseconds.

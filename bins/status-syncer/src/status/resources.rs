@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bulkhead_api::v1::InstanceResources;
 use pod::core::{Container, ContainerStatus, ResourceRequirements};
 use pod::quantity::Format;
-use pod::resources::{CPU, MEMORY};
+use pod::resources::{CPU, MEMORY, MIN_CPU_LIMIT_MILLIS, MIN_CPU_REQUEST_MILLIS};
 use pod::{ApiQuantity, Quantity};
 
 /// What the container was promised of the node.
@@ -40,8 +40,6 @@ pub(super) fn tell(
 /// What is wanted, but for amounts that differ from those that it runs with: by so much
 /// that the kernel makes a difference.
 fn as_it_runs(wanted: ResourceRequirements, actual: &InstanceResources) -> ResourceRequirements {
-    const MIN_CPU_REQUEST_MILLIS: i64 = 2;
-    const MIN_CPU_LIMIT_MILLIS: i64 = 10;
     let mut told = ResourceRequirements {
         claims: None,
         ..wanted
