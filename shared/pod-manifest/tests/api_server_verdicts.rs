@@ -22,6 +22,16 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Cases of what is refused whatever it says. Whoever makes one of them supported takes
+/// it from here, and gives it the API server's rules.
+const NOT_SUPPORTED: &[&str] = &[
+    "vol-csi/1",
+    "vol-nfs/1",
+    "vol-projected/6",
+    "vol-projected/7",
+    "vol-projected/8",
+];
+
 #[derive(Deserialize)]
 struct Case {
     id: String,
@@ -39,10 +49,11 @@ enum Verdict {
     Accepted(Value),
     /// Not even a pod: the API server's code 400.
     NotDecoded,
+    NotSupported,
     Refused(BTreeSet<String>),
 }
 
-fn judge(pod: &Value) -> Verdict {
+fn judge(id: &str, pod: &Value) -> Verdict {
     let Ok(mut pods) = pod_manifest::decode(pod.to_string().as_bytes()) else {
         return Verdict::NotDecoded;
     };
@@ -55,7 +66,10 @@ fn judge(pod: &Value) -> Verdict {
         Some(_) => return Verdict::NotDecoded,
     }
     let errors = decoded.validate();
-    if errors.is_empty() {
+    if errors.is_empty() && NOT_SUPPORTED.contains(&id) {
+        assert_ne!(decoded.unsupported_fields(), [], "{id}");
+        Verdict::NotSupported
+    } else if errors.is_empty() {
         serde_json::to_value(&decoded.pod.spec).map_or(Verdict::NotDecoded, Verdict::Accepted)
     } else {
         Verdict::Refused(errors.into_iter().map(|error| error.field).collect())
@@ -82,12 +96,14 @@ fn every_verdict_is_the_api_servers() {
     for line in CASES.lines() {
         let case: Case = serde_json::from_str(line).unwrap();
         cases += 1;
-        let problem = match (judge(&case.pod), case.accepted) {
+        let problem = match (judge(&case.id, &case.pod), case.accepted) {
             (Verdict::Accepted(spec), true) => {
                 let expected = without_nulls(case.spec);
                 (spec != expected).then(|| format!("spec\n  {spec}\nand not\n  {expected}"))
             }
             (Verdict::Accepted(_), false) => Some(format!("accepted, not {:?}", case.fields)),
+            (Verdict::NotSupported, false) => None,
+            (Verdict::NotSupported, true) => Some("not supported".to_owned()),
             (Verdict::NotDecoded, false) if case.code == 400 => None,
             (Verdict::NotDecoded, _) => Some("not decoded".to_owned()),
             (Verdict::Refused(fields), false) => (case.code == 422 && fields != case.fields)

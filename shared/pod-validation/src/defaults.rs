@@ -15,8 +15,6 @@ use crate::profile_annotations;
 
 /// Permissions of files in volumes that are made of objects.
 const DEFAULT_FILE_MODE: i32 = 0o644;
-/// Life of a projected token, in seconds.
-const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
 /// Fills in everything that the pod leaves to the API server.
 pub fn apply(pod: &mut Pod) {
@@ -205,47 +203,12 @@ fn volume(volume: &mut Volume) {
     if let Some(source) = &mut volume.projected {
         source.default_mode.get_or_insert(DEFAULT_FILE_MODE);
         for projection in source.sources.iter_mut().flatten() {
-            if let Some(token) = &mut projection.service_account_token {
-                token
-                    .expiration_seconds
-                    .get_or_insert(DEFAULT_TOKEN_SECONDS);
-            }
             let files = projection
                 .downward_api
                 .iter_mut()
                 .flat_map(|source| &mut source.items);
             files.flatten().for_each(downward_file);
         }
-    }
-    let claim = volume
-        .ephemeral
-        .as_mut()
-        .and_then(|source| source.volume_claim_template.as_mut());
-    if let Some(template) = claim {
-        set(&mut template.spec.volume_mode, "Filesystem");
-    }
-    remote_volume(volume);
-}
-
-/// Volumes on other machines, most of them history.
-fn remote_volume(volume: &mut Volume) {
-    if let Some(source) = &mut volume.iscsi {
-        set(&mut source.iscsi_interface, "default");
-    }
-    if let Some(source) = &mut volume.rbd {
-        set(&mut source.pool, "rbd");
-        set(&mut source.user, "admin");
-        set(&mut source.keyring, "/etc/ceph/keyring");
-    }
-    if let Some(source) = &mut volume.azure_disk {
-        set(&mut source.caching_mode, "ReadWrite");
-        set(&mut source.kind, "Shared");
-        set(&mut source.fs_type, "ext4");
-        source.read_only.get_or_insert(false);
-    }
-    if let Some(source) = &mut volume.scale_io {
-        set(&mut source.storage_mode, "ThinProvisioned");
-        set(&mut source.fs_type, "xfs");
     }
     if let Some(source) = &mut volume.image {
         let policy = pull_policy(source.reference.as_deref());

@@ -97,6 +97,61 @@ mod tests {
         }
     }
 
+    /// Kinds of volumes that are refused whatever they say.
+    const REFUSED_KINDS: &str = "awsElasticBlockStore azureDisk azureFile cephfs cinder csi ephemeral fc \
+        flexVolume flocker gcePersistentDisk gitRepo glusterfs iscsi nfs \
+        photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume";
+
+    #[test]
+    fn what_is_never_supported_is_refused_once_by_its_name_whatever_it_says() {
+        let mut attempts = vec![
+            ("readinessGates".to_owned(), json!([{"conditionType": ""}])),
+            ("resourceClaims".to_owned(), json!([{"name": ""}])),
+            ("schedulingGates".to_owned(), json!([{"name": ""}])),
+            ("serviceAccountName".to_owned(), json!("builder")),
+        ];
+        let volume = |kind: &str, value: Value| json!([{"name": "v", kind: value}]);
+        for kind in REFUSED_KINDS.split(' ') {
+            attempts.push((format!("volumes[0].{kind}"), volume(kind, json!({}))));
+        }
+        for kind in [
+            "clusterTrustBundle",
+            "podCertificate",
+            "serviceAccountToken",
+        ] {
+            let field = format!("volumes[0].projected.sources[0].{kind}");
+            let sources = json!({"sources": [{kind: {"expirationSeconds": 1}}]});
+            attempts.push((field, volume("projected", sources)));
+        }
+        let container =
+            |field: &str, value: Value| json!([{"name": "c", "image": "i:1", field: value}]);
+        for (field, key, value) in [
+            ("volumeDevices", "volumeDevices", json!([{"name": ""}])),
+            (
+                "resources.claims",
+                "resources",
+                json!({"claims": [{"name": ""}]}),
+            ),
+            (
+                "securityContext.windowsOptions",
+                "securityContext",
+                json!({"windowsOptions": {}}),
+            ),
+        ] {
+            attempts.push((format!("containers[0].{field}"), container(key, value)));
+        }
+        for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+            for (field, value) in &attempts {
+                let key = field.split('[').next().unwrap();
+                let set = |pod: &mut Value| {
+                    pod["spec"]["os"] = json!({"name": "linux"});
+                    pod["spec"][key] = value.clone();
+                };
+                assert_eq!(fields(set, source), [format!("spec.{field}")], "{source:?}");
+            }
+        }
+    }
+
     #[test]
     fn fields_of_newer_api_servers_are_decided_one_by_one() {
         let responder = |name: &str, priority: i32| {

@@ -6,26 +6,27 @@
 
 mod containers;
 mod metadata;
-mod references;
 mod refuse;
 mod volumes;
 
 use pod::core::{Container, PodSecurityContext, PodSpec, ResourceRequirements};
 use pod::{Pod, ephemeral};
 
-use references::DEFAULT_SERVICE_ACCOUNT;
 use refuse::refuse;
 
 use crate::field::{Errors, FieldError, Path};
 use crate::optional::{list, text};
+
+/// The service account that every namespace has; naming it asks for nothing.
+const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// Everything that the pod asks for and Bulkhead does not do.
 pub fn unsupported_fields(pod: &Pod) -> Vec<FieldError> {
     unsupported_fields_at(pod, "")
 }
 
-/// Everything that a pod cannot have that comes from a manifest, without an API
-/// server that could resolve its references.
+/// Everything in its metadata that a pod cannot have that comes from a manifest: what
+/// only an API server can honour.
 pub fn static_pod_restrictions(pod: &Pod) -> Vec<FieldError> {
     static_pod_restrictions_at(pod, "")
 }
@@ -44,17 +45,14 @@ pub fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
 pub fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let Pod {
         metadata,
-        spec,
+        // The same for pods of all sources.
+        spec: _,
         // What a manifest says of it is dropped: only the node knows it.
         status: _,
     } = pod;
     let mut errors = Errors::default();
     let metadata_root = format!("{prefix}metadata");
     metadata::forbidden(metadata, Path::Root(&metadata_root), &mut errors);
-    let spec_root = format!("{prefix}spec");
-    if let Some(spec) = spec {
-        references::forbidden(spec, Path::Root(&spec_root), &mut errors);
-    }
     errors.into_vec()
 }
 

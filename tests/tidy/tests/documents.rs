@@ -107,5 +107,5 @@ fn every_field_that_refuses_a_pod_is_documented() {
             }
         }
     }
-    assert!(count > 80, "only {count} fields were found");
+    assert!(count > 60, "only {count} fields were found");
 }

@@ -4,18 +4,10 @@ use super::*;
 
 /// The fields that are refused of a pod with this spec, defaults applied.
 fn refused(spec: &str) -> Vec<String> {
-    fields(spec, unsupported_fields)
-}
-
-fn restricted(spec: &str) -> Vec<String> {
-    fields(spec, static_pod_restrictions)
-}
-
-fn fields(spec: &str, rules: fn(&Pod) -> Vec<FieldError>) -> Vec<String> {
     let text = format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p","namespace":"d"}},"spec":{spec}}}"#
     );
-    rules(&decode(&text))
+    unsupported_fields(&decode(&text))
         .into_iter()
         .map(|error| error.field)
         .collect()
@@ -233,23 +225,4 @@ fn metadata_that_only_an_api_server_can_honour_is_refused_with_its_reason() {
     ] {
         assert_eq!(judged(fields), [], "{fields}");
     }
-}
-
-#[test]
-fn a_static_pod_cannot_refer_to_objects() {
-    for (fields, expected) in [
-        (r#""serviceAccountName":"builder""#, "serviceAccountName"),
-        (
-            r#""volumes":[{"name":"v","csi":{"driver":"d"}}]"#,
-            "volumes[0].csi",
-        ),
-        (
-            r#""volumes":[{"name":"v","projected":{"sources":[{"configMap":{"name":"m"}},{"serviceAccountToken":{"path":"t"}}]}}]"#,
-            "volumes[0].projected.sources[1].serviceAccountToken",
-        ),
-    ] {
-        let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
-        assert_eq!(restricted(&spec), [format!("spec.{expected}")], "{fields}");
-    }
-    assert!(restricted(&container("")).is_empty());
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pod::core::{Container, VolumeDevice, VolumeMount};
+use pod::core::{Container, VolumeMount};
 
 use super::volumes;
 use crate::field::{Errors, Path};
@@ -17,20 +17,7 @@ pub(super) fn validate(
     path: Path<'_>,
     errors: &mut Errors,
 ) {
-    mounts(container, volumes, path.child("volumeMounts"), errors);
-    devices(container, volumes, path.child("volumeDevices"), errors);
-}
-
-fn mounts(
-    container: &Container,
-    volumes: &volumes::ByName<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
-    let devices = list(&container.volume_devices).iter();
-    let (device_names, device_paths): (HashSet<&String>, HashSet<&String>) = devices
-        .map(|device| (&device.name, &device.device_path))
-        .unzip();
+    let path = path.child("volumeMounts");
     let mut mount_points = HashSet::new();
     for (index, mount) in list(&container.volume_mounts).iter().enumerate() {
         let mount_path = path.index(index);
@@ -41,22 +28,12 @@ fn mounts(
         if !volumes.contains_key(mount.name.as_str()) {
             errors.not_found(name, &mount.name);
         }
-        if device_names.contains(&mount.name) {
-            errors.invalid(name, &mount.name, "is already in volumeDevices");
-        }
         let point = mount_path.child("mountPath");
         if mount.mount_path.is_empty() {
             errors.required(point, "");
         }
         if !mount_points.insert(&mount.mount_path) {
             errors.invalid(point, &mount.mount_path, "must be unique");
-        }
-        if device_paths.contains(&mount.mount_path) {
-            errors.invalid(
-                point,
-                &mount.mount_path,
-                "is already a path in volumeDevices",
-            );
         }
         // The API server leaves the index out of the paths of these.
         sub_paths(mount, path, mount_path, errors);
@@ -114,51 +91,5 @@ fn recursive_read_only(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors)
             }
         }
         Some(other) => errors.not_supported(path, other, &["Disabled", "Enabled", "IfPossible"]),
-    }
-}
-
-fn devices(
-    container: &Container,
-    volumes: &volumes::ByName<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
-    let mounts = list(&container.volume_mounts).iter();
-    let (mount_names, mount_points): (HashSet<&String>, HashSet<&String>) =
-        mounts.map(|mount| (&mount.name, &mount.mount_path)).unzip();
-    let mut names = HashSet::new();
-    let mut paths = HashSet::new();
-    for (index, device) in list(&container.volume_devices).iter().enumerate() {
-        let VolumeDevice { name, device_path } = device;
-        let path = path.index(index);
-        let name_path = path.child("name");
-        if name.is_empty() {
-            errors.required(name_path, "");
-        } else if !names.insert(name) {
-            errors.invalid(name_path, name, "must be unique");
-        }
-        match volumes.get(name.as_str()) {
-            None => errors.not_found(name_path, name),
-            Some(volume) => {
-                if volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
-                    errors.invalid(name_path, name, "only claims can be block devices");
-                }
-            }
-        }
-        let path = path.child("devicePath");
-        if device_path.is_empty() {
-            errors.required(path, "");
-        }
-        if let Some(problem) = formats::no_backsteps(device_path) {
-            errors.invalid(path, device_path, problem);
-        } else if !paths.insert(device_path) {
-            errors.invalid(path, device_path, "must be unique");
-        }
-        if mount_names.contains(name) {
-            errors.invalid(name_path, name, "is already in volumeMounts");
-        }
-        if mount_points.contains(device_path) {
-            errors.invalid(path, device_path, "is already a path in volumeMounts");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The rule that a volume has one source.
+//! The rule that a volume has no more than one source. One without any is an emptyDir.
 
 use crate::field::{Errors, Path};
 
@@ -6,7 +6,7 @@ use crate::field::{Errors, Path};
 pub(super) struct OnlyOne<'a, 'e> {
     path: Path<'a>,
     found: bool,
-    pub(super) errors: &'e mut Errors,
+    errors: &'e mut Errors,
 }
 
 impl<'a, 'e> OnlyOne<'a, 'e> {
@@ -34,12 +34,6 @@ impl<'a, 'e> OnlyOne<'a, 'e> {
         } else {
             self.found = true;
             rules(source, path, self.errors);
-        }
-    }
-    /// Refuses a volume that has no source.
-    pub(super) fn finish(self) {
-        if !self.found {
-            self.errors.required(self.path, "must have a source");
         }
     }
 }

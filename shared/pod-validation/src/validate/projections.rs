@@ -4,8 +4,7 @@
 use std::collections::HashSet;
 
 use pod::core::{
-    DownwardAPIVolumeFile, KeyToPath, PodSpec, ProjectedVolumeSource,
-    ServiceAccountTokenProjection, Volume, VolumeProjection,
+    DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection,
 };
 
 use super::environment::{self, Needs};
@@ -13,11 +12,6 @@ use super::only_one::OnlyOne;
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};
-
-/// Shortest life of a token, in seconds.
-const MIN_TOKEN_SECONDS: i64 = 600;
-/// Longest life of a token, in seconds.
-const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
 pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
     only.source("secret", &volume.secret, |source, path, errors| {
@@ -48,31 +42,6 @@ pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
         keys(list(&source.items), path, errors);
     });
     only.source("projected", &volume.projected, projected);
-}
-
-/// A token is of a service account, so the pod must name one.
-pub(super) fn tokens_need_an_account(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
-    if !text(&spec.service_account_name).is_empty() {
-        return;
-    }
-    for (index, volume) in list(&spec.volumes).iter().enumerate() {
-        let volume_path = path.index(index);
-        let projected_path = volume_path.child("projected");
-        let sources_path = projected_path.child("sources");
-        let sources = volume
-            .projected
-            .iter()
-            .flat_map(|source| list(&source.sources));
-        for (index, _) in sources.enumerate().filter(|(_, source)| has_token(source)) {
-            let source_path = sources_path.index(index);
-            let field = source_path.child("serviceAccountToken");
-            errors.forbidden(field, "the pod has no serviceAccountName");
-        }
-    }
-}
-
-fn has_token(source: &VolumeProjection) -> bool {
-    source.service_account_token.is_some()
 }
 
 fn mode(mode: Option<i32>, path: Path<'_>, errors: &mut Errors) {
@@ -144,7 +113,7 @@ fn projected(source: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors
                 errors.invalid(path, file, "two sources have the same path");
             }
         }
-        self::projection(projection, path, sources.index(index), errors);
+        self::projection(projection, sources.index(index), errors);
     }
 }
 
@@ -161,35 +130,25 @@ fn explicit_paths(projection: &VolumeProjection) -> Vec<&str> {
         .downward_api
         .iter()
         .flat_map(|source| list(&source.items));
-    let bundle = projection
-        .cluster_trust_bundle
-        .iter()
-        .map(|source| source.path.as_str());
     secret
         .chain(config_map)
         .map(|item| item.path.as_str())
         .chain(downward.map(|file| file.path.as_str()))
-        .chain(bundle)
         .filter(|path| !path.is_empty())
         .collect()
 }
 
-fn projection(
-    projection: &VolumeProjection,
-    volume_path: Path<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
+fn projection(projection: &VolumeProjection, path: Path<'_>, errors: &mut Errors) {
     let VolumeProjection {
-        cluster_trust_bundle,
+        // Refused, whatever it says; so are the certificate and the token.
+        cluster_trust_bundle: _,
         config_map,
         downward_api,
-        // Refused wherever it could be used, with all projected volumes.
-        pod_certificate,
+        pod_certificate: _,
         secret,
-        service_account_token,
+        service_account_token: _,
     } = projection;
-    let mut sources = usize::from(pod_certificate.is_some());
+    let mut sources = 0;
     if let Some(source) = secret {
         sources += 1;
         object(
@@ -214,29 +173,6 @@ fn projection(
             downward_file(file, path.child("downwardAPI"), errors);
         }
     }
-    if let Some(source) = service_account_token {
-        sources += 1;
-        token(
-            source,
-            volume_path,
-            path.child("serviceAccountToken"),
-            errors,
-        );
-    }
-    if let Some(source) = cluster_trust_bundle {
-        sources += 1;
-        let path = path.child("clusterTrustBundle");
-        match (&source.name, &source.signer_name) {
-            (Some(_), Some(_)) => errors.invalid(path, "", "has either name or signerName"),
-            (None, None) => errors.required(path, "must have name or signerName"),
-            (Some(name), None) if name.is_empty() => errors.required(path.child("name"), ""),
-            (None, Some(name)) if name.is_empty() => {
-                errors.required(path.child("signerName"), "");
-            }
-            _ => {}
-        }
-        file_path(&source.path, path.child("path"), errors);
-    }
     if sources > 1 {
         errors.forbidden(path, "a source has only one kind");
     }
@@ -247,24 +183,4 @@ fn object(name: &str, items: &[KeyToPath], path: Path<'_>, errors: &mut Errors) 
         errors.required(path.child("name"), "");
     }
     keys(items, path, errors);
-}
-
-/// A token. The API server reports its path at the volume.
-fn token(
-    token: &ServiceAccountTokenProjection,
-    volume_path: Path<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
-    if let Some(seconds) = token.expiration_seconds
-        && !(MIN_TOKEN_SECONDS..=MAX_TOKEN_SECONDS).contains(&seconds)
-    {
-        let field = path.child("expirationSeconds");
-        errors.invalid(
-            field,
-            seconds,
-            "must be between 10 minutes and 2^32 seconds",
-        );
-    }
-    file_path(&token.path, volume_path.child("path"), errors);
 }

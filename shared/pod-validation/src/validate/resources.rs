@@ -41,13 +41,6 @@ pub(super) fn requirements(
         path,
         errors,
     );
-    for (index, claim) in list(&requirements.claims).iter().enumerate() {
-        let claims = path.child("claims");
-        let claim_path = claims.index(index);
-        if claim.name.is_empty() {
-            errors.required(claim_path.child("name"), "");
-        }
-    }
 }
 
 /// What a pod states for itself as a whole (since Kubernetes 1.34): each amount alone,

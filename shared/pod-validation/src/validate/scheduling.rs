@@ -46,7 +46,6 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         let path = constraints_path.index(index);
         spread_constraint(constraint, repeated[index], path, errors);
     }
-    scheduling_gates(spec, path, errors);
     scheduling_group(spec, path, errors);
     eviction_responders(spec, path, errors);
 }
@@ -91,25 +90,6 @@ fn eviction_responders(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         if !RESPONDER_PRIORITIES.contains(priority) {
             errors.invalid(path.child("priority"), priority, "must be 0 to 100000");
         }
-    }
-}
-
-fn scheduling_gates(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
-    let gates = list(&spec.scheduling_gates);
-    let gates_path = path.child("schedulingGates");
-    let mut names = HashSet::new();
-    for (index, gate) in gates.iter().enumerate() {
-        let path = gates_path.index(index);
-        errors.invalid_if(path, &gate.name, formats::qualified_name(&gate.name));
-        if !names.insert(&gate.name) {
-            errors.duplicate(path, &gate.name);
-        }
-    }
-    if !gates.is_empty() && !text(&spec.node_name).is_empty() {
-        errors.forbidden(
-            path.child("nodeName"),
-            "cannot be set while there are schedulingGates",
-        );
     }
 }
 

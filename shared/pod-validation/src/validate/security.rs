@@ -191,24 +191,6 @@ fn app_armor(profile: Option<&AppArmorProfile>, path: Path<'_>, errors: &mut Err
     }
 }
 
-/// A pod that is marked for Linux has no Windows options.
-pub(super) fn linux_only(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
-    let detail = "not for a Linux pod";
-    let context = path.child("securityContext");
-    if spec
-        .security_context
-        .as_ref()
-        .is_some_and(|context| context.windows_options.is_some())
-    {
-        errors.forbidden(context.child("windowsOptions"), detail);
-    }
-    each_context(spec, path, |context, path| {
-        if context.windows_options.is_some() {
-            errors.forbidden(path.child("windowsOptions"), detail);
-        }
-    });
-}
-
 /// A pod that is marked for Windows has nothing of Linux.
 pub(super) fn windows_only(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     let detail = "not for a Windows pod";

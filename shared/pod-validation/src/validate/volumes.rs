@@ -1,14 +1,13 @@
 //! Volumes: their names, that each has one source, and the sources of this
-//! node. Sources made of objects are in `projections`, others in
-//! `remote_volumes`.
+//! node. Sources made of objects are in `projections`.
 
 use std::collections::{HashMap, HashSet};
 
-use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
+use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, Volume};
 use pod::{Pod, PodExt, Quantity};
 
 use super::only_one::OnlyOne;
-use super::{projections, remote_volumes};
+use super::projections;
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::text;
@@ -25,7 +24,7 @@ pub(super) fn validate<'a>(pod: &'a Pod, path: Path<'_>, errors: &mut Errors) ->
     for (index, volume) in pod.volumes().iter().enumerate() {
         let path = path.index(index);
         let before = errors.count();
-        source(volume, pod, path, errors);
+        source(volume, path, errors);
         let name = path.child("name");
         if volume.name.is_empty() {
             errors.required(name, "");
@@ -42,14 +41,21 @@ pub(super) fn validate<'a>(pod: &'a Pod, path: Path<'_>, errors: &mut Errors) ->
     by_name
 }
 
-fn source(volume: &Volume, pod: &Pod, path: Path<'_>, errors: &mut Errors) {
+fn source(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     let mut only = OnlyOne::new(path, errors);
     only.source("emptyDir", &volume.empty_dir, empty_dir);
     only.source("hostPath", &volume.host_path, host_path);
-    remote_volumes::before_objects(volume, &mut only);
     projections::validate(volume, &mut only);
-    remote_volumes::after_objects(volume, pod, &mut only);
-    only.finish();
+    only.source(
+        "persistentVolumeClaim",
+        &volume.persistent_volume_claim,
+        |source, path, errors| {
+            if source.claim_name.is_empty() {
+                errors.required(path.child("claimName"), "");
+            }
+        },
+    );
+    only.source("image", &volume.image, image);
 }
 
 fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {
@@ -91,4 +97,15 @@ fn host_path(source: &HostPathVolumeSource, path: Path<'_>, errors: &mut Errors)
     if !kinds.contains(&kind) {
         errors.not_supported(path.child("type"), kind, kinds);
     }
+}
+
+fn image(source: &ImageVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    if text(&source.reference).is_empty() {
+        errors.required(path.child("reference"), "");
+    }
+    errors.one_of(
+        path.child("pullPolicy"),
+        text(&source.pull_policy),
+        &["Always", "IfNotPresent", "Never"],
+    );
 }
