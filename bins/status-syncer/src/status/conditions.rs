@@ -1,4 +1,4 @@
-//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled,
+//! Pod conditions: PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled,
 //! AllContainersRestarting, DisruptionTarget, PodResizePending, PodResizeInProgress, and
 //! when each last changed.
 
@@ -9,13 +9,15 @@ use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod::{PodExt, PodPhase, restart};
 
 use super::containers::has_left_waiting;
-use super::input::may_run;
+use super::input::{is_observed, may_run};
 use super::time::api_time;
 
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const POD_SCHEDULED: &str = "PodScheduled";
+/// Tells that the sandbox is there, with its network.
+const READY_TO_START_CONTAINERS: &str = "PodReadyToStartContainers";
 /// Of pods that have a restart rule with that action: whether what ran before is being
 /// stopped.
 const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
@@ -33,7 +35,8 @@ const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The kubelet's reason where that cannot be changed now.
 const RESIZE_ERROR: &str = "Error";
 /// The conditions that this process decides; all others are kept as they are.
-const OWNED: [&str; 7] = [
+const OWNED: [&str; 8] = [
+    READY_TO_START_CONTAINERS,
     INITIALIZED,
     READY,
     CONTAINERS_READY,
@@ -86,7 +89,23 @@ pub(super) fn conditions(
         .collect();
     let containers_ready = containers_ready(pod, status);
     let ready = ready(pod, &containers_ready, &of_others);
+    let has_sandbox = match is_observed(observation) {
+        true => observation.sandboxes.iter().any(|it| {
+            let has_network = pod.host_network() || !it.ips.is_empty();
+            it.ready && has_network
+        }),
+        // What was told stands until the runtime is asked again.
+        false => before
+            .iter()
+            .any(|it| it.type_ == READY_TO_START_CONTAINERS && it.status == "True"),
+    };
+    let ready_to_start = Judgement {
+        holds: has_sandbox,
+        reason: None,
+        message: None,
+    };
     let mut owned = vec![
+        (READY_TO_START_CONTAINERS, ready_to_start),
         (INITIALIZED, initialized(pod, status)),
         (READY, ready),
         (CONTAINERS_READY, containers_ready),

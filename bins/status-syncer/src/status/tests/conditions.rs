@@ -45,6 +45,36 @@ fn readiness_follows_verdicts_of_the_same_instance() {
 }
 
 #[test]
+fn containers_can_start_once_the_sandbox_has_its_network() {
+    let sandbox = |ready: bool, ips: &[&str]| SandboxObservation {
+        ready,
+        ips: ips.iter().map(|&ip| ip.to_owned()).collect(),
+        ..SandboxObservation::default()
+    };
+    for (on_nodes_network, sandboxes, expected) in [
+        (false, vec![], "False"),
+        (false, vec![sandbox(true, &[])], "False"),
+        (true, vec![sandbox(true, &[])], "True"),
+        (false, vec![sandbox(true, &["10.0.0.5"])], "True"),
+        (false, vec![sandbox(false, &["10.0.0.5"])], "False"),
+    ] {
+        let spec = json!({"hostNetwork": on_nodes_network, "containers": [{"name": "c"}]});
+        let mut node = Node::new(spec);
+        node.observation.sandboxes = sandboxes;
+        let told = |status: PodStatus| {
+            condition(&status, "PodReadyToStartContainers")
+                .status
+                .clone()
+        };
+        assert_eq!(told(node.compute()), expected);
+        // A pool that has not asked the runtime yet changes nothing.
+        node.observation.sandboxes.clear();
+        node.observation.observed_at_unix_nanos = 0;
+        assert_eq!(told(node.compute()), expected);
+    }
+}
+
+#[test]
 fn an_unknown_verdict_keeps_what_was_published_for_the_instance() {
     let mut node = Node::new(json!({"containers": [{
         "name": "c",
