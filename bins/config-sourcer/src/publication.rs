@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clock::{UnixNanos, WallClock};
 use pod::PodSource;
 use tokio::sync::watch;
 
@@ -23,8 +22,8 @@ pub(crate) struct SourceState {
     pub ready: bool,
     /// Its pods.
     pub pods: Arc<PodSet>,
-    /// What is wrong with it, and since when.
-    pub problems: Arc<Vec<(Problem, UnixNanos)>>,
+    /// What is wrong with it.
+    pub problems: Arc<Vec<Problem>>,
 }
 
 /// All configured sources.
@@ -34,25 +33,19 @@ pub(crate) type State = BTreeMap<PodSource, SourceState>;
 #[derive(Debug, Clone)]
 pub(crate) struct Publication {
     boot_id: Arc<str>,
-    clock: WallClock,
     state: watch::Sender<Arc<State>>,
 }
 
 impl Publication {
     /// Sources that have not delivered yet.
     #[must_use]
-    pub(crate) fn new(
-        boot_id: &str,
-        clock: WallClock,
-        sources: impl IntoIterator<Item = PodSource>,
-    ) -> Self {
+    pub(crate) fn new(boot_id: &str, sources: impl IntoIterator<Item = PodSource>) -> Self {
         let state = sources
             .into_iter()
             .map(|source| (source, SourceState::default()))
             .collect();
         Self {
             boot_id: boot_id.into(),
-            clock,
             state: watch::Sender::new(Arc::new(state)),
         }
     }
@@ -95,7 +88,6 @@ impl Publication {
                 format!("{more} more problems"),
             ));
         }
-        let now = self.clock.now();
         self.state.send_if_modified(|state| {
             let before = state.get(&source).cloned().unwrap_or_default();
             let after = SourceState {
@@ -104,7 +96,7 @@ impl Publication {
                     Some(pods) if pods != *before.pods => Arc::new(pods),
                     _ => Arc::clone(&before.pods),
                 },
-                problems: dated(&before.problems, problems, now),
+                problems: Arc::new(problems),
             };
             report(source, &before, &after);
             let changed = before != after;
@@ -124,27 +116,26 @@ pub(crate) fn summary(state: &State, of_objects: &[Problem]) -> String {
             true => format!("{source}: {} pods", state.pods.len()),
             false => format!("{source}: not read yet"),
         };
-        text + &told(state.problems.iter().map(|(problem, _)| problem))
+        text + &told(&state.problems)
     };
     let mut parts: Vec<String> = state.iter().map(of_source).collect();
     if parts.is_empty() {
         parts.push("neither staticPodPath nor staticPodURL is given".to_owned());
     }
     if !of_objects.is_empty() {
-        parts.push("objects".to_owned() + &told(of_objects.iter()));
+        parts.push("objects".to_owned() + &told(of_objects));
     }
     parts.join("; ")
 }
 
 /// How many problems there are, and the first of them.
-fn told<'a>(mut problems: impl ExactSizeIterator<Item = &'a Problem>) -> String {
-    let count = problems.len();
-    let Some(first) = problems.next() else {
+fn told(problems: &[Problem]) -> String {
+    let Some(first) = problems.first() else {
         return String::new();
     };
-    let mut text = match count {
+    let mut text = match problems.len() {
         1 => ", problem".to_owned(),
-        _ => format!(", {count} problems, one is"),
+        count => format!(", {count} problems, one is"),
     };
     let parts = [&first.subject, &first.field, &first.reason];
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -153,52 +144,25 @@ fn told<'a>(mut problems: impl ExactSizeIterator<Item = &'a Problem>) -> String 
     text
 }
 
-/// Problems with the time since when each is there.
-fn dated(
-    before: &Arc<Vec<(Problem, UnixNanos)>>,
-    problems: Vec<Problem>,
-    now: UnixNanos,
-) -> Arc<Vec<(Problem, UnixNanos)>> {
-    let since = |problem: &Problem| {
-        let known = before.iter().find(|(other, _)| other == problem);
-        known.map_or(now, |(_, since)| *since)
-    };
-    Arc::new(
-        problems
-            .into_iter()
-            .map(|problem| (since(&problem), problem))
-            .map(|(s, p)| (p, s))
-            .collect(),
-    )
-}
-
 /// Logs what is new: problems, and the first delivery.
 fn report(source: PodSource, before: &SourceState, after: &SourceState) {
-    let is_in = |state: &SourceState, problem: &Problem| {
-        state.problems.iter().any(|(other, _)| other == problem)
-    };
-    for (problem, _) in after
-        .problems
-        .iter()
-        .filter(|(problem, _)| !is_in(before, problem))
+    let (known, found) = (&before.problems, &after.problems);
+    let new = found.iter().filter(|problem| !known.contains(problem));
+    for Problem {
+        subject,
+        field,
+        reason,
+    } in new
     {
-        let Problem {
-            subject,
-            field,
-            reason,
-        } = problem;
         tracing::warn!(%source, subject, field, reason, "problem with a manifest");
     }
-    for (problem, _) in before
-        .problems
-        .iter()
-        .filter(|(problem, _)| !is_in(after, problem))
+    let solved = known.iter().filter(|problem| !found.contains(problem));
+    for Problem {
+        subject,
+        field,
+        reason,
+    } in solved
     {
-        let Problem {
-            subject,
-            field,
-            reason,
-        } = problem;
         tracing::info!(%source, subject, field, reason, "problem is solved");
     }
     if after.ready && !before.ready {
@@ -212,44 +176,15 @@ fn report(source: PodSource, before: &SourceState, after: &SourceState) {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_problem_keeps_since_when_it_is_there() {
-        let clock = WallClock::simulated(UnixNanos(1));
-        let publication = Publication::new("boot", clock.clone(), [PodSource::File]);
-        let problems = || {
-            let state = publication.watch().borrow().clone();
-            let since: Vec<_> = state[&PodSource::File]
-                .problems
-                .iter()
-                .map(|(_, since)| since.0)
-                .collect();
-            since
-        };
-        publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
-        clock.jump(10);
-        publication.set(
-            PodSource::File,
-            true,
-            None,
-            vec![Problem::new("a", "x"), Problem::new("b", "x")],
-        );
-        assert_eq!(problems(), [1, 11]);
-        publication.set(PodSource::File, true, None, Vec::new());
-        clock.jump(10);
-        publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
-        assert_eq!(problems(), [21]);
-    }
-
     #[test]
     fn the_line_for_people_tells_what_is_ready_and_what_is_wrong() {
-        let clock = WallClock::system();
-        let none = Publication::new("boot", clock.clone(), []);
+        let none = Publication::new("boot", []);
         let line = |publication: &Publication| summary(&publication.watch().borrow(), &[]);
         assert_eq!(
             line(&none),
             "neither staticPodPath nor staticPodURL is given"
         );
-        let both = Publication::new("boot", clock, [PodSource::File, PodSource::Http]);
+        let both = Publication::new("boot", [PodSource::File, PodSource::Http]);
         assert_eq!(line(&both), "file: not read yet; http: not read yet");
         both.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
         both.set(PodSource::Http, false, None, vec![Problem::new("u", "x")]);
@@ -269,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_wakes_nobody() {
-        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        let publication = Publication::new("boot", [PodSource::File]);
         publication.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
         let mut watch = publication.watch();
         watch.mark_unchanged();
@@ -281,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_source_stays_ready_and_problems_are_bounded() {
-        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        let publication = Publication::new("boot", [PodSource::File]);
         publication.set(PodSource::File, true, None, Vec::new());
         let many = (0..1000)
             .map(|n| Problem::new("a", n.to_string()))

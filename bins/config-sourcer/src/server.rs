@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcer;
 use bulkhead_api::v1::watch_pods_response::Message;
-use clock::UnixNanos;
 use futures_util::stream;
 use pod::{PodDocument, PodSource};
 use tokio::sync::watch;
@@ -31,7 +30,7 @@ enum Outgoing {
     Changes(PodSource),
     End(PodSource),
     Gone(PodSource, String),
-    Problems(PodSource, Arc<Vec<(Problem, UnixNanos)>>),
+    Problems(PodSource, Arc<Vec<Problem>>),
 }
 
 /// One consumer and what it knows.
@@ -162,12 +161,11 @@ fn message(outgoing: Outgoing) -> Message {
     }
 }
 
-fn source_problem((problem, since): &(Problem, UnixNanos)) -> v1::SourceProblem {
+fn source_problem(problem: &Problem) -> v1::SourceProblem {
     v1::SourceProblem {
         subject: cut(&problem.subject),
         field: cut(&problem.field),
         reason: cut(&problem.reason),
-        since_unix_nanos: since.0,
     }
 }
 

@@ -48,11 +48,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         config.static_pod_path.is_some().then_some(PodSource::File),
         config.static_pod_url.is_some().then_some(PodSource::Http),
     ];
-    let publication = Publication::new(
-        &context.boot_id,
-        context.clock.clone(),
-        configured.into_iter().flatten(),
-    );
+    let publication = Publication::new(&context.boot_id, configured.into_iter().flatten());
     let node = ManifestNode {
         name: config.node_name.clone(),
         runtime_classes: config.runtime_classes.clone(),

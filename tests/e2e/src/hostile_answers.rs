@@ -303,7 +303,6 @@ fn configuration(orders: &Orders, number: u64) -> Result<Configuration> {
                 subject: id(number + more),
                 field: id(more),
                 reason: "because".to_owned(),
-                since_unix_nanos: i64::MAX,
             });
             Configuration::Problems(v1::SourceProblems {
                 source: file(),

@@ -32,7 +32,7 @@ impl Node {
     fn new() -> Node {
         let disk = tempfile::tempdir().unwrap();
         fs::create_dir(disk.path().join("state")).unwrap();
-        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        let publication = Publication::new("boot", [PodSource::File]);
         Node {
             disk,
             publication,
@@ -84,7 +84,7 @@ impl Node {
         alter: impl FnOnce(&mut FileSource),
     ) {
         self.source = None;
-        self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        self.publication = Publication::new("boot", [PodSource::File]);
         let (mut source, writer) = FileSource::new(
             path.to_owned(),
             "node",
@@ -156,7 +156,7 @@ fn has_problem(state: &SourceState, text: &str) -> bool {
     state
         .problems
         .iter()
-        .any(|(problem, _)| problem.reason.contains(text))
+        .any(|problem| problem.reason.contains(text))
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_bad_file_keeps_its_last_good_version_and_the_others_carry_on() {
         .until("a problem", |state| has_problem(state, "Required"))
         .await;
     assert_eq!(images(&state), ["i:1"]);
-    assert_eq!(state.problems[0].0.field, "spec.containers[0].image");
+    assert_eq!(state.problems[0].field, "spec.containers[0].image");
     node.write("b", &manifest("b", "i:2"));
     node.until_images(&["i:1", "i:2"]).await;
     node.write("a", &manifest("a", "i:3"));
@@ -455,7 +455,7 @@ async fn hostile_names_stop_nothing() {
     let mut subjects: Vec<_> = state
         .problems
         .iter()
-        .filter_map(|(problem, _)| Some(problem.subject.rsplit_once('/')?.1.to_owned()))
+        .filter_map(|problem| Some(problem.subject.rsplit_once('/')?.1.to_owned()))
         .collect();
     subjects.sort();
     assert_eq!(subjects, ["deep", "fifo", "large", "link"]);

@@ -9,7 +9,7 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"sp
 
 fn source() -> (HttpSource, Publication) {
     let clock = WallClock::simulated(UnixNanos(1_000_000_000));
-    let publication = Publication::new("boot", clock.clone(), [PodSource::Http]);
+    let publication = Publication::new("boot", [PodSource::Http]);
     let settings = Settings {
         url: "http://user:secret@host/pods".to_owned(),
         headers: BTreeMap::new(),
@@ -30,7 +30,7 @@ fn reasons(publication: &Publication) -> Vec<String> {
     state
         .problems
         .iter()
-        .map(|(problem, _)| problem.reason.clone())
+        .map(|problem| problem.reason.clone())
         .collect()
 }
 
@@ -86,8 +86,8 @@ async fn an_invalid_pod_is_refused_with_its_field() {
     source.judge(POD.replace("i:1", "").as_bytes());
     let state = state(&publication);
     assert!(!state.ready && state.pods.is_empty());
-    assert_eq!(state.problems[0].0.field, "spec.containers[0].image");
-    assert_eq!(state.problems[0].0.subject, "http://host/pods");
+    assert_eq!(state.problems[0].field, "spec.containers[0].image");
+    assert_eq!(state.problems[0].subject, "http://host/pods");
 }
 
 #[tokio::test(start_paused = true)]

@@ -518,7 +518,6 @@ mod tests {
             subject: subject.to_owned(),
             field: "spec".to_owned(),
             reason: "is wrong".to_owned(),
-            since_unix_nanos: 1,
         };
         let news = sources.set_problems(PodSource::File, vec![problem("a"), problem("b")]);
         assert_eq!(news.len(), 2);

@@ -428,7 +428,6 @@ async fn problems_are_shown_and_reported_once() {
                 subject: "web.yaml".into(),
                 field: "spec".into(),
                 reason: "is missing".into(),
-                since_unix_nanos: 1,
             }],
         })
     };

@@ -17,7 +17,7 @@ async fn until_slow(node: &Node, place: &Path, expected: &[&str]) -> SourceState
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let state = node.publication.watch().borrow()[&PodSource::File].clone();
-        let told = state.problems.iter().any(|(problem, _)| {
+        let told = state.problems.iter().any(|problem| {
             problem.reason.contains("for more than 5 s")
                 && problem.subject == place.display().to_string()
         });

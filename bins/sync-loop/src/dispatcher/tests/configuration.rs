@@ -167,7 +167,6 @@ fn problems_become_events_once() {
             subject: "/manifests/web.yaml".into(),
             field: "spec.containers[0].image".into(),
             reason: (*reason).into(),
-            since_unix_nanos: 1,
         });
         let problems = v1::SourceProblems {
             source: "file".into(),
