@@ -9,8 +9,9 @@ pub enum Part {
     Layers,
     /// Logs.
     Logs,
-    /// `emptyDir` volumes on disk.
-    Volumes,
+    /// What is in its directory: `emptyDir` volumes on disk, and what else its containers
+    /// may write there.
+    Directory,
 }
 
 /// Which disk holds what.
@@ -45,8 +46,8 @@ impl DiskLayout {
             | Signal::ContainerfsInodesFree => true,
         };
         match (self, is_images) {
-            (DiskLayout::Shared, _) => &[Part::Layers, Part::Logs, Part::Volumes],
-            (DiskLayout::SeparateImages, false) => &[Part::Logs, Part::Volumes],
+            (DiskLayout::Shared, _) => &[Part::Layers, Part::Logs, Part::Directory],
+            (DiskLayout::SeparateImages, false) => &[Part::Logs, Part::Directory],
             (DiskLayout::SeparateImages, true) => &[Part::Layers],
         }
     }

@@ -145,6 +145,15 @@ mod tests {
             order(pods(), Signal::ImagefsAvailable),
             ["layer", "volume", "logs", "requested"]
         );
+        let mut hosts_file = disk("hosts-file", 0, [1, 1, 1]);
+        if let Some(usage) = &mut hosts_file.1 {
+            usage.other.bytes = 900;
+        }
+        let mut with_it = pods();
+        with_it.push(hosts_file);
+        let order_of = |signal| order(with_it.clone(), signal);
+        assert_eq!(order_of(Signal::NodefsAvailable)[0], "hosts-file");
+        assert_eq!(order_of(Signal::ImagefsAvailable)[0], "layer");
         // Inodes: those with fewer bytes have more of them here.
         assert_eq!(
             order(pods(), Signal::NodefsInodesFree),

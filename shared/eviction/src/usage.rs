@@ -30,7 +30,7 @@ pub struct PodUsage {
     pub volumes: BTreeMap<String, TreeSize>,
     /// Those of them that lie too deep to be measured: they take more than is said here.
     pub too_deep: BTreeSet<String>,
-    /// Other files of it on the node: its hosts file.
+    /// Other files in its directory: its hosts file and its termination messages.
     pub other: TreeSize,
     /// Its files take more than is said here: they could not all be measured.
     pub is_partial: bool,
@@ -54,7 +54,10 @@ impl PodUsage {
             match part {
                 Part::Layers => self.containers.values().for_each(|it| sum += it.layer),
                 Part::Logs => self.containers.values().for_each(|it| sum += it.logs),
-                Part::Volumes => self.volumes.values().for_each(|it| sum += *it),
+                Part::Directory => {
+                    self.volumes.values().for_each(|it| sum += *it);
+                    sum += self.other;
+                }
             }
         }
         match resource {
@@ -66,8 +69,7 @@ impl PodUsage {
     /// Bytes of all that it has on the node's disks.
     #[must_use]
     pub fn ephemeral_storage(&self) -> u64 {
-        let parts = [Part::Layers, Part::Logs, Part::Volumes];
-        let known = self.on_disk(&parts, Resource::EphemeralStorage);
-        known.saturating_add(self.other.bytes)
+        let parts = [Part::Layers, Part::Logs, Part::Directory];
+        self.on_disk(&parts, Resource::EphemeralStorage)
     }
 }

@@ -179,8 +179,17 @@ impl Directory {
     /// The regular file of this name opened for reading, if there is one. Never blocks:
     /// a pipe or device in its place is refused.
     pub(crate) fn open_file(&self, name: &str) -> Result<Option<File>, NodeError> {
+        self.open_regular(name, OFlag::O_RDONLY)
+    }
+
+    /// The same opened for writing too.
+    pub(crate) fn open_file_to_change(&self, name: &str) -> Result<Option<File>, NodeError> {
+        self.open_regular(name, OFlag::O_RDWR)
+    }
+
+    fn open_regular(&self, name: &str, access: OFlag) -> Result<Option<File>, NodeError> {
         let path = self.named(name)?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let opened = openat2(
             &self.fd,
             name,

@@ -2,12 +2,13 @@
 //! disk by a pod. Blocking.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::stat;
 use nix::sys::statvfs::statvfs;
-use node_layout::paths::{EMPTY_DIR, HOSTS_FILE, VOLUMES, pods};
+use node_layout::paths::{CONTAINERS, EMPTY_DIR, HOSTS_FILE, VOLUMES, pods};
 use node_layout::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
 use pod::PodIdentity;
 use pod::identity::check_container_name;
@@ -16,7 +17,7 @@ use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 use crate::pod_logs;
 use crate::shared::{Shared, SystemPaths};
-use crate::tree_size::{Extent, tree_size};
+use crate::tree_size::{BLOCK_BYTES, Extent, tree_size};
 
 /// Memory and processes of the whole machine.
 pub(super) fn machine(system: &SystemPaths) -> Result<MachineUsage, NodeError> {
@@ -119,11 +120,16 @@ pub(super) fn pod_files(
     };
     if let Some(hosts) = pod.open_file(HOSTS_FILE)? {
         let path = pod.path().join(HOSTS_FILE);
-        let length = hosts.metadata().context("inspect", &path)?.len();
+        let blocks = hosts.metadata().context("inspect", &path)?.blocks();
         usage.other += TreeSize {
-            bytes: length,
+            bytes: blocks.saturating_mul(BLOCK_BYTES),
             inodes: 1,
         };
+    }
+    if let Some(termination_logs) = pod.child(CONTAINERS)? {
+        let (size, extent) = size(&termination_logs, 1 + empty_dirs.len())?;
+        usage.is_partial |= extent != Extent::Whole;
+        usage.other += size;
     }
     let Some(volumes) = pod.child(VOLUMES)? else {
         return Ok(usage);

@@ -98,10 +98,10 @@ pub trait Gauges: Send + Sync {
     /// directories.
     async fn filesystem_usage(&self, path: Option<&Path>) -> Result<FilesystemUsage, NodeError>;
 
-    /// How much a pod's logs and these of its `emptyDir` volumes take. Follows no link
-    /// and enters no mount; what is not there takes nothing. Of very many files the answer
-    /// says how much they take at least, and that it is partial: it takes no longer than
-    /// 20 s.
+    /// How much a pod's logs, its hosts file, its termination messages and these of its
+    /// `emptyDir` volumes take. Follows no link and enters no mount; what is not there takes
+    /// nothing. Of very many files the answer says how much they take at least, and that it
+    /// is partial: it takes no longer than 20 s.
     async fn pod_files_usage(
         &self,
         pod: &PodIdentity,
@@ -171,8 +171,9 @@ pub trait PodDirectories: Send + Sync {
         start_id: u32,
     ) -> Result<ContainerFiles, NodeError>;
 
-    /// At most `limit` bytes of what a container left as its termination message; empty
-    /// when there is none. The file must be one that was made for the pod.
+    /// At most `limit` bytes of what a container that has ended left as its termination
+    /// message; empty when there is none. More than that is not kept. The file must be one
+    /// that was made for the pod.
     async fn read_termination_log(
         &self,
         pod_uid: &str,
@@ -213,7 +214,8 @@ pub trait Volumes: Send + Sync {
         limit: usize,
     ) -> Result<Option<Vec<u8>>, NodeError>;
 
-    /// Takes a pod's volumes down: unmounts and removes what is in them.
+    /// Takes down the volumes of a pod of which nothing runs: unmounts and removes what is
+    /// in them. Its hosts file goes too.
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError>;
 }
 
@@ -261,8 +263,8 @@ pub trait Logs: Send + Sync {
         attempt: u32,
     ) -> Result<(), NodeError>;
 
-    /// Removes the logs of one attempt of a container, rotated ones included, and the
-    /// legacy link.
+    /// Removes the logs of one attempt of a container, rotated ones included, the legacy
+    /// link, and the file for its termination message.
     async fn remove_log(
         &self,
         pod: &PodIdentity,

@@ -519,9 +519,14 @@ impl Logs for LinuxNode {
         check_container_name(container)?;
         let (identity, container) = (pod.clone(), container.to_owned());
         let id = container_id.to_owned();
-        let key = logs_key(pod);
+        let (key, name) = (logs_key(pod), container.clone());
         self.run_in_turn(&key, move |node| {
-            pod_logs::remove(node, &identity, &container, &id, attempt)
+            pod_logs::remove(node, &identity, &name, &id, attempt)
+        })
+        .await?;
+        let uid = pod.uid().to_owned();
+        self.run_beside_volumes(pod.uid(), move |node| {
+            pod_files::remove_termination_log(node, &uid, &container, attempt)
         })
         .await
     }

@@ -1,7 +1,9 @@
 //! A pod's directory: volumes, hosts file, termination messages. Blocking.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use node_layout::paths::{CONTAINERS, HOSTS_FILE, VOLUMES, pods};
@@ -15,6 +17,7 @@ use crate::directory::Directory;
 use crate::error::IoContext as _;
 use crate::error::NodeError;
 use crate::shared::Shared;
+use crate::tree_size::BLOCK_BYTES;
 use crate::volume::{self, MountTable, POD_DIRECTORY_MODE, Setting};
 
 /// A pod's hosts file: all may read it.
@@ -35,9 +38,7 @@ pub(super) fn make(node: &Shared, pod_uid: &str) -> Result<Directory, NodeError>
 pub(super) fn all(node: &Shared) -> Result<Option<Directory>, NodeError> {
     let path = pods(&node.root_dir);
     match Directory::open(&path) {
-        Err(NodeError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
+        Err(NodeError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     }
 }
@@ -92,11 +93,14 @@ pub(super) fn read_volume_file(
     volume::sub_path::read(&directory, (volume_path, path), limit)
 }
 
+/// Of an evicted pod the hosts file would stay with all that containers wrote into it, as
+/// long as its source has the pod.
 pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {
-    match find(node, pod_uid)? {
-        Some(directory) => volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?),
-        None => Ok(()),
-    }
+    let Some(directory) = find(node, pod_uid)? else {
+        return Ok(());
+    };
+    directory.remove_file(HOSTS_FILE)?;
+    volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?)
 }
 
 /// Removes a pod's directory, unless something that is not the pod's own is mounted in
@@ -118,7 +122,9 @@ pub(super) fn remove(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {
     pods.remove_tree(pod_uid)
 }
 
-/// Writes a pod's hosts file, unless it says the same already.
+/// Writes a pod's hosts file, unless it says the same already. One that is there is written
+/// in place: a container that runs has it mounted. With another in its place that container
+/// would not see what is written, and what it writes itself would count for nobody.
 pub(super) fn write_hosts_file(
     node: &Shared,
     pod_uid: &str,
@@ -126,19 +132,31 @@ pub(super) fn write_hosts_file(
 ) -> Result<PathBuf, NodeError> {
     let directory = make(node, pod_uid)?;
     let path = directory.path().join(HOSTS_FILE);
+    let Some(file) = directory.open_file_to_change(HOSTS_FILE)? else {
+        directory.replace_file(HOSTS_FILE, text.as_bytes(), HOSTS_FILE_MODE)?;
+        return Ok(path);
+    };
     let limit = u64::try_from(text.len())
         .unwrap_or(u64::MAX)
         .saturating_add(1);
     let mut present = Vec::new();
-    if let Some(file) = directory.open_file(HOSTS_FILE)? {
-        file.take(limit)
-            .read_to_end(&mut present)
-            .context("read", &path)?;
-    }
-    if present != text.as_bytes() || present.is_empty() {
-        directory.replace_file(HOSTS_FILE, text.as_bytes(), HOSTS_FILE_MODE)?;
+    (&file)
+        .take(limit)
+        .read_to_end(&mut present)
+        .context("read", &path)?;
+    if present != text.as_bytes() {
+        // A kill in between leaves another text, which the next start writes anew.
+        overwrite(&file, text.as_bytes()).context("write", &path)?;
+        file.set_permissions(Permissions::from_mode(HOSTS_FILE_MODE))
+            .context("change the mode of", &path)?;
     }
     Ok(path)
+}
+
+/// Never empties the file on the way, for those who read it meanwhile.
+fn overwrite(file: &File, content: &[u8]) -> io::Result<()> {
+    file.write_all_at(content, 0)?;
+    file.set_len(u64::try_from(content.len()).unwrap_or(u64::MAX))
 }
 
 /// Makes the file for the termination message of one start of a container.
@@ -150,13 +168,47 @@ pub(super) fn make_termination_log(
 ) -> Result<PathBuf, NodeError> {
     let containers = make(node, pod_uid)?.make_child(CONTAINERS, POD_DIRECTORY_MODE)?;
     let container = containers.make_child(container, POD_DIRECTORY_MODE)?;
-    let name = format!("{start_id:08x}");
+    let name = termination_log_name(start_id);
     container.create_file(&name, TERMINATION_LOG_MODE)?;
     Ok(container.path().join(name))
 }
 
-/// The last `limit` bytes of a file for termination messages; empty when it is gone.
-/// The path comes from the runtime, so it is taken apart and found anew from the pod.
+fn termination_log_name(start_id: u32) -> String {
+    format!("{start_id:08x}")
+}
+
+/// Removes that file; fine if there is none.
+pub(super) fn remove_termination_log(
+    node: &Shared,
+    pod_uid: &str,
+    container: &str,
+    start_id: u32,
+) -> Result<(), NodeError> {
+    match termination_logs(node, pod_uid, container)? {
+        Some(directory) => directory.remove_file(&termination_log_name(start_id)),
+        None => Ok(()),
+    }
+}
+
+/// The directory of a container's files for termination messages, if there is one.
+fn termination_logs(
+    node: &Shared,
+    pod_uid: &str,
+    container: &str,
+) -> Result<Option<Directory>, NodeError> {
+    let Some(pod) = find(node, pod_uid)? else {
+        return Ok(None);
+    };
+    match pod.child(CONTAINERS)? {
+        Some(containers) => containers.child(container),
+        None => Ok(None),
+    }
+}
+
+/// The last `limit` bytes of a file for termination messages; empty when it is gone. The
+/// container has ended, and more than that is not kept: it would fill the disk until the
+/// pod's directory goes. The path comes from the runtime, so it is taken apart and found
+/// anew from the pod.
 pub(super) fn read_termination_log(
     node: &Shared,
     pod_uid: &str,
@@ -170,28 +222,25 @@ pub(super) fn read_termination_log(
         .and_then(two_names)
         .ok_or_else(|| NodeError::refused(file, "it is not a file of the pod's containers"))?;
     check_container_name(container)?;
-    let directory = match find(node, pod_uid)? {
-        Some(pod) => pod.child(CONTAINERS)?,
-        None => None,
-    };
-    let directory = match directory {
-        Some(containers) => containers.child(container)?,
-        None => None,
-    };
-    let Some(opened) = directory.map_or(Ok(None), |directory| directory.open_file(name))? else {
+    let Some(directory) = termination_logs(node, pod_uid, container)? else {
         return Ok(Vec::new());
     };
-    let mut opened = opened;
+    let Some(mut opened) = directory.open_file_to_change(name)? else {
+        return Ok(Vec::new());
+    };
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-    let size = opened.metadata().context("inspect", file)?.len();
+    let status = opened.metadata().context("inspect", file)?;
     opened
-        .seek(SeekFrom::Start(size.saturating_sub(limit)))
+        .seek(SeekFrom::Start(status.len().saturating_sub(limit)))
         .context("read", file)?;
     let mut message = Vec::new();
-    opened
+    (&opened)
         .take(limit)
         .read_to_end(&mut message)
         .context("read", file)?;
+    if status.blocks().saturating_mul(BLOCK_BYTES) > limit {
+        overwrite(&opened, &message).context("cut", file)?;
+    }
     Ok(message)
 }
 

@@ -35,7 +35,7 @@ const MAX_WAITING_NAMES: usize = 1 << 16;
 const MAX_LINKED_FILES: usize = 100_000;
 
 /// Bytes of one block of `st_blocks`, whatever the file system's own are.
-const BLOCK_BYTES: u64 = 512;
+pub(super) const BLOCK_BYTES: u64 = 512;
 
 /// How much of a tree was gone through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,7 @@
 //! Pods that have to go because the node is short of something, or because they have more
 //! on its disk than they may; and pods that are kept out meanwhile.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -114,6 +115,68 @@ fn pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on() -> Result
         runs_untouched(&ground, name)?;
     }
     Ok(())
+}
+
+/// The files of the node that every container may write to, whatever its security context
+/// says: that for its termination message, and the pod's hosts file.
+#[test]
+fn a_termination_message_or_a_hosts_file_that_fills_the_disk_has_its_pod_evicted() -> Result<()> {
+    let mut ground = Ground::start(json!({ "volumeStatsAggPeriod": "1s" }))?;
+    let container = |name: &str, script: &str| {
+        let then = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done";
+        json!({
+            "name": name, "image": BUSYBOX, "command": ["sh", "-c", format!("{script}; {then}")],
+            "securityContext": { "readOnlyRootFilesystem": true },
+            "resources": { "limits": { "ephemeral-storage": "5Mi" } },
+            "volumeMounts": [{ "name": "marks", "mountPath": "/marks" }],
+        })
+    };
+    let marks = json!([{ "name": "marks", "emptyDir": {} }]);
+    let spec = |containers: Value| json!({ "containers": containers, "volumes": marks });
+    let over = container("app", "head -c 12m /dev/zero > /dev/termination-log");
+    let within = container("app", "head -c 2m /dev/zero > /dev/termination-log");
+    // The other container starts again once the file says something else: so the pool has
+    // written it anew before this one goes on.
+    let hosts = container(
+        "app",
+        "echo mine >> /etc/hosts; touch /marks/changed; \
+         until [ -e /marks/second ]; do sleep 0.2; done; head -c 12m /dev/zero >> /etc/hosts",
+    );
+    let mut other = container(
+        "other",
+        "until [ -e /marks/changed ]; do sleep 0.2; done; \
+         [ -e /marks/first ] && touch /marks/second || { touch /marks/first; exit 1; }",
+    );
+    other["resources"] = json!({});
+    for (name, containers) in [
+        ("message", json!([over])),
+        ("within", json!([within])),
+        ("hosts", json!([hosts, other])),
+    ] {
+        ground.apply(name, spec(containers))?;
+    }
+    ground.ready("within")?;
+    for name in ["message", "hosts"] {
+        let pod = evicted(&ground, name)?;
+        assert_eq!(
+            message(&pod),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "
+        );
+        let uid = pod["metadata"]["uid"].as_str().context("uid")?;
+        let pods = ground.bulkhead.paths().root.join("pods");
+        let file = match name {
+            "hosts" => pods.join(uid).join("etc-hosts"),
+            _ => pods.join(uid).join("containers/app/00000000"),
+        };
+        wait_for("what it wrote to go", EVICTION, || {
+            let size = ground.node().run(|| file.metadata().map(|it| it.len()));
+            match size {
+                Ok(Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })?;
+    }
+    runs_untouched(&ground, "within")
 }
 
 /// A pool that has just started may tell of the pressure once more, and a rejection is for

@@ -1,6 +1,7 @@
 //! The real node in a directory of its own, without cgroups: those have their own tests.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use node_config::DirectoryLayout;
@@ -163,15 +164,74 @@ async fn a_hosts_file_is_written_when_it_says_something_else() {
     let path = case.node.write_hosts_file("u1", "one\n").await.unwrap();
     assert_eq!(path, paths::hosts_file(&case.path("root"), "u1"));
     assert_eq!(mode(&path), 0o644);
-    let before = fs::metadata(&path).unwrap().ino();
+    let written_at = || fs::metadata(&path).unwrap().mtime_nsec();
+    let before = written_at();
     case.node.write_hosts_file("u1", "one\n").await.unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+    assert_eq!(written_at(), before);
     case.node.write_hosts_file("u1", "two\n").await.unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"two\n");
-    // A container may have made it longer.
-    fs::write(&path, "two\nmore\n").unwrap();
-    case.node.write_hosts_file("u1", "two\n").await.unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"two\n");
+}
+
+/// Or a container that runs would write, uncounted, to one that has no name any more.
+#[tokio::test]
+async fn a_hosts_file_that_a_container_has_changed_stays_the_one_that_it_has_mounted() {
+    let case = case();
+    let path = case.node.write_hosts_file("u1", "one\n").await.unwrap();
+    let mut mounted = File::options().append(true).open(&path).unwrap();
+    for changed in ["one\nmore\n", "other\n", ""] {
+        fs::write(&path, changed).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        case.node.write_hosts_file("u1", "two\n").await.unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two\n");
+        assert_eq!(mode(&path), 0o644);
+        mounted.write_all(b"mine\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two\nmine\n");
+    }
+}
+
+#[tokio::test]
+async fn a_hosts_file_is_written_through_no_link_and_is_a_regular_file() {
+    let case = case();
+    let path = case.node.write_hosts_file("u1", "one\n").await.unwrap();
+    let outside = case.path("outside");
+    fs::write(&outside, "mine").unwrap();
+    fs::remove_file(&path).unwrap();
+    symlink(&outside, &path).unwrap();
+    assert!(case.node.write_hosts_file("u1", "two\n").await.is_err());
+    assert_eq!(fs::read(&outside).unwrap(), b"mine");
+    fs::remove_file(&path).unwrap();
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(case.node.write_hosts_file("u1", "two\n").await.is_err());
+}
+
+#[tokio::test]
+async fn what_containers_write_to_files_that_are_no_volumes_counts_until_they_are_gone() {
+    let case = case();
+    let (node, pod) = (&case.node, identity());
+    let used = async || node.pod_files_usage(&pod, &[]).await.unwrap().other;
+    let hosts = node.write_hosts_file("u1", "one\n").await.unwrap();
+    let files = node.make_container_files(&pod, "c", 3).await.unwrap();
+    let log = files.termination_log;
+    let before = used().await;
+    fs::write(&log, vec![1; 5 << 20]).unwrap();
+    let with_log = used().await;
+    assert_eq!((with_log.bytes - before.bytes) >> 20, 5, "{with_log:?}");
+    // Room that is taken counts, though a file be as long as before.
+    let mounted = File::options().write(true).open(&hosts).unwrap();
+    let unseen = nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    nix::fcntl::fallocate(&mounted, unseen, 0, 6 << 20).unwrap();
+    assert_eq!(fs::metadata(&hosts).unwrap().len(), 4);
+    let with_both = used().await;
+    assert_eq!((with_both.bytes - with_log.bytes) >> 20, 5, "{with_both:?}");
+    // An instance that is removed has left its file for nobody.
+    node.make_container_files(&pod, "c", 4).await.unwrap();
+    for _ in 0..2 {
+        node.remove_log(&pod, "c", "id3", 3).await.unwrap();
+    }
+    assert!(!log.exists() && log.with_file_name("00000004").exists());
+    node.tear_down_volumes("u1").await.unwrap();
+    assert!(used().await.bytes <= before.bytes, "{:?}", used().await);
+    node.remove_log(&pod, "d", "id", 0).await.unwrap();
 }
 
 #[tokio::test]
@@ -192,8 +252,15 @@ async fn a_termination_message_is_the_end_of_its_file() {
     let read = |limit| case.node.read_termination_log("u1", &log, limit);
     assert_eq!(read(10).await.unwrap(), b"");
     fs::write(&log, "0123456789").unwrap();
-    assert_eq!(read(4).await.unwrap(), b"6789");
     assert_eq!(read(100).await.unwrap(), b"0123456789");
+    // What is not of the message is not kept, whether it is before or behind it.
+    assert_eq!(read(4).await.unwrap(), b"6789");
+    assert_eq!(read(100).await.unwrap(), b"6789");
+    let unseen = nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let opened = File::options().write(true).open(&log).unwrap();
+    nix::fcntl::fallocate(&opened, unseen, 0, 5 << 20).unwrap();
+    assert_eq!(read(4096).await.unwrap(), b"6789");
+    assert!(fs::metadata(&log).unwrap().blocks() < 200);
     fs::remove_file(&log).unwrap();
     assert_eq!(read(4).await.unwrap(), b"");
 }
