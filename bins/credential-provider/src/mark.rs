@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid as NixPid;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -12,8 +13,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// process ends, which ends all that is in its cgroup.
 const VARIABLE: &str = "BULKHEAD_CREDENTIAL_RUN";
 
-/// Times to look for processes that were started while the others were looked at.
-const ROUNDS: usize = 10;
+/// How long to look for processes that were started, or became another program, while the
+/// others were looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One run of a program.
 #[derive(Debug)]
@@ -34,30 +36,44 @@ impl Mark {
 
     /// Kills all that have it.
     pub(crate) fn kill_all(&self) {
-        for _ in 0..ROUNDS {
-            let ids = process_ids().filter(|id| self.is_on(*id));
-            if ids.filter(|id| self.kill(*id)).count() == 0 {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if process_ids().filter(|id| self.kill(*id)).count() == 0 {
                 return;
             }
+            std::thread::yield_now();
         }
-        tracing::warn!("a program starts processes faster than they are killed");
+        tracing::warn!("a program hides what it has started, or starts more than can be killed");
     }
 
-    /// Whether a process has it. Only those of the same user tell.
-    fn is_on(&self, id: Pid) -> bool {
-        let path = format!("/proc/{}/environ", id.as_raw_nonzero());
+    /// Whether a process has it. Only those of the same user tell; absent where one has no
+    /// environment, as while it becomes another program.
+    fn is_on(&self, id: Pid) -> Option<bool> {
+        let told = |name| fs::read(format!("/proc/{}/{name}", id.as_raw_nonzero()));
+        let Ok(environment) = told("environ") else {
+            return Some(false);
+        };
+        // Who has ended has no memory either.
+        let lives = || told("statm").is_ok_and(|pages| !pages.starts_with(b"0 "));
+        if environment.is_empty() && lives() {
+            return None;
+        }
         let expected = format!("{VARIABLE}={}", self.0);
-        let environment = fs::read(path).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable == expected.as_bytes())
+        Some(variables.any(|variable| variable == expected.as_bytes()))
     }
 
+    /// Kills a process that has it. Whether to look again: it had it, or may have it.
     fn kill(&self, id: Pid) -> bool {
+        // Before the look: what has this number later is another one, and not killed for it.
         let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else {
             return false;
         };
-        // What has this number now may be another one.
-        self.is_on(id) && pidfd_send_signal(&process, Signal::KILL).is_ok()
+        match self.is_on(id) {
+            Some(true) => pidfd_send_signal(&process, Signal::KILL).is_ok(),
+            Some(false) => false,
+            None => true,
+        }
     }
 }
 
