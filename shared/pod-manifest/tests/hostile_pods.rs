@@ -144,6 +144,8 @@ fn of_pods() -> Vec<Attempt> {
 const TOO_MANY_OF_A_POD: &str = "the pod has more than 10000 items in lists";
 const TOO_MANY_OF_A_MANIFEST: &str = "the pods of a manifest have more than 100000 items in lists";
 
+const TOO_MANY_VALUES: &str = "not valid JSON: more than 250000 values";
+
 /// So many containers.
 fn many(count: usize) -> Value {
     {
@@ -155,7 +157,7 @@ fn many(count: usize) -> Value {
 /// Lists that are too long.
 fn of_lists() -> Vec<Attempt> {
     vec![
-        ("/spec/containers", many(100_000), ""),
+        ("/spec/containers", many(100_000), TOO_MANY_VALUES),
         ("/spec/containers", many(70_000), TOO_MANY_OF_A_MANIFEST),
         ("/spec/containers", many(1_001), TOO_MANY_OF_A_POD),
         // Two bytes each, and 3 KiB as a volume with a field for each kind.

@@ -412,6 +412,10 @@ fn bad_texts() -> Vec<Bad> {
             format!("{text}a{n}: &a{n} [{all}]\n")
         },
     );
+    // Closed, so that there is nothing wrong with them but how deep they are.
+    let deep =
+        |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
+    let (lists, objects) = (deep("[", "]"), deep("{\"a\":", "}"));
     let huge = format!("# {}\n", "x".repeat(11 << 20));
     let deployment = "apiVersion: apps/v1\nkind: Deployment\n";
     vec![
@@ -425,8 +429,8 @@ fn bad_texts() -> Vec<Bad> {
         bad("binary.yaml", "\u{0}\u{1}\u{2}", "not valid YAML"),
         bad("huge.yaml", &huge, "has more than"),
         bad("aliases.yaml", &aliases, "not valid YAML"),
-        bad("deep.yaml", &"[".repeat(100_000), "not valid YAML"),
-        bad("deep.json", &"{\"a\":".repeat(100_000), "not valid JSON"),
+        bad("deep.yaml", &lists, "recursion limit exceeded"),
+        bad("deep.json", &objects, "nested more than"),
     ]
 }
 

@@ -90,19 +90,45 @@ fn an_alias_bomb_is_refused() {
     assert!(parse(text.as_bytes()).is_err());
 }
 
+/// Lists in lists, all of them closed.
+fn lists(depth: usize) -> String {
+    format!("{}1{}", "[".repeat(depth), "]".repeat(depth))
+}
+
+/// Maps in maps by indentation.
+fn maps(depth: usize) -> String {
+    let level = |level| format!("{}a:\n", " ".repeat(level));
+    (0..depth).map(level).collect()
+}
+
+/// What is too deep would be taken if it were not: there is nothing else wrong with it.
 #[test]
 fn deep_nesting_is_refused() {
-    let flow = "[".repeat(100_000);
-    let block: String = (0..2_000)
-        .map(|level| format!("{}a:\n", " ".repeat(level)))
-        .collect();
-    let sequence = "- ".repeat(100_000);
-    let json = format!("{{\"a\":{}", "[".repeat(100_000));
-    for text in [flow, block, sequence, json] {
-        assert!(parse(text.as_bytes()).is_err());
+    let sequences = |depth: usize| "- ".repeat(depth) + "1";
+    let in_json = |depth: usize| format!("{{\"a\":{}}}", lists(depth - 1));
+    let objects = |depth: usize| format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+    for fits in [lists, maps, sequences, in_json, objects].map(|text| text(MAX_DEPTH)) {
+        assert!(parse(fits.as_bytes()).is_ok(), "{fits}");
     }
-    let fits = format!("{}1{}", "[".repeat(50), "]".repeat(50));
-    assert!(parse(fits.as_bytes()).is_ok());
+    let next = MAX_DEPTH + 1;
+    let parser = "recursion limit exceeded";
+    let budget = format!("Depth {{ depth: {next} }}");
+    let own = format!("nested more than {MAX_DEPTH} levels deep");
+    for (text, words) in [
+        (lists(next), parser),
+        (lists(100_000), parser),
+        (maps(next), &budget),
+        (maps(2_000), &budget),
+        (sequences(next), &budget),
+        (sequences(100_000), &budget),
+        (in_json(next), &own),
+        (in_json(100_000), &own),
+        (objects(next), &own),
+        (objects(100_000), &own),
+    ] {
+        let refused = parse(text.as_bytes()).unwrap_err();
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
 }
 
 #[test]
