@@ -226,7 +226,9 @@ impl Fault {
     }
 }
 
-fn may_fork(process: Process) -> bool {
+/// Whether it starts programs, so that the kernel lets it make children.
+#[must_use]
+pub fn may_fork(process: Process) -> bool {
     row(process).needs(Need::Programs)
 }
 

@@ -119,12 +119,36 @@ fn chosen_cells(random: &mut Random) -> Result<Vec<Cell>> {
         return Ok(all);
     }
     let wanted = usize::try_from(number_of(MATRIX, 12)).unwrap_or(usize::MAX);
+    Ok(some_of(all, wanted, random))
+}
+
+/// So many of the cells at random. Of the few in which a process forks and may, one for
+/// each such process is always among them.
+fn some_of(mut left: Vec<Cell>, wanted: usize, random: &mut Random) -> Vec<Cell> {
     let mut chosen = Vec::new();
-    while chosen.len() < wanted && !all.is_empty() {
-        let index = usize::try_from(random.below(all.len() as u64)).unwrap_or_default();
-        chosen.push(all.swap_remove(index));
+    for process in Process::ALL.into_iter().filter(|it| fault::may_fork(*it)) {
+        let is_bomb = |cell: &Cell| cell.process == process && cell.fault == Fault::Fork;
+        let bombs: Vec<usize> = (0..left.len()).filter(|it| is_bomb(&left[*it])).collect();
+        if !bombs.is_empty() {
+            chosen.push(left.swap_remove(random.choose(&bombs)));
+        }
     }
-    Ok(chosen)
+    while chosen.len() < wanted && !left.is_empty() {
+        let index = usize::try_from(random.below(left.len() as u64)).unwrap_or_default();
+        chosen.push(left.swap_remove(index));
+    }
+    chosen
+}
+
+#[test]
+fn a_fork_bomb_is_played_whatever_else_is() {
+    for _ in 0..100 {
+        let chosen = some_of(cells(), 12, &mut Random::new());
+        assert_eq!(chosen.len(), 12);
+        let mut bombs = chosen.iter().filter(|cell| cell.fault == Fault::Fork);
+        let by_who_may = bombs.any(|cell| cell.process == Process::CredentialProvider);
+        assert!(by_who_may, "{chosen:?}");
+    }
 }
 
 #[test]
