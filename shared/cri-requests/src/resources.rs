@@ -26,7 +26,7 @@ pub fn container_resources(
     let score = oom_score_adj(pod, container, node.memory_capacity_bytes);
     LinuxContainerResources {
         oom_score_adj: i64::from(score),
-        unified: unified(container, node),
+        unified: unified(pod, container, node),
         hugepage_limits: huge_page_limits(pod, &limits, &node.huge_page_sizes),
         ..cpu_and_memory(&container_requests(container), &limits, node)
     }
@@ -52,8 +52,8 @@ pub fn changed_container_resources(
 
 /// What is written to files of the container's cgroup as it is, where cgroups are of
 /// version 2.
-fn unified(container: &Container, node: &NodeFacts) -> BTreeMap<String, String> {
-    let mut files = memory_qos::unified(container, node);
+fn unified(pod: &Pod, container: &Container, node: &NodeFacts) -> BTreeMap<String, String> {
+    let mut files = memory_qos::unified(pod, container, node);
     if node.oom_kills_all {
         files.insert("memory.oom.group".to_owned(), "1".to_owned());
     }

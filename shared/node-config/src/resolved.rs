@@ -260,12 +260,15 @@ pub struct LogSettings {
     pub monitor_interval: Duration,
 }
 
-/// Memory QoS (KEP 2570): what containers request of memory is left to them, and they are
-/// slowed down before they reach their limits.
+/// Memory QoS (KEP 2570): what is configured of it; at least one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryQos {
-    /// `memoryThrottlingFactor`, in millionths.
-    pub throttling_millionths: u32,
+    /// `memoryThrottlingFactor`, in millionths: containers are slowed down before they reach
+    /// their limits. Absent: they are not.
+    pub throttling_millionths: Option<u32>,
+    /// `memoryReservationPolicy: TieredReservation`: the kernel leaves to pods what they
+    /// request of memory.
+    pub reserves: bool,
 }
 
 impl MemoryQos {
@@ -274,11 +277,12 @@ impl MemoryQos {
 
     /// With this `memoryThrottlingFactor`, which is between 0 and 1.
     #[must_use]
-    pub fn new(factor: f64) -> MemoryQos {
-        let millionths = (factor.clamp(0.0, 1.0) * f64::from(Self::MILLION)).round();
+    pub fn new(factor: Option<f64>, reserves: bool) -> MemoryQos {
+        let millionths = factor.map(|it| (it.clamp(0.0, 1.0) * f64::from(Self::MILLION)).round());
         MemoryQos {
             // Within the bounds of the type by the clamp.
-            throttling_millionths: millionths as u32,
+            throttling_millionths: millionths.map(|it| it as u32),
+            reserves,
         }
     }
 }
@@ -337,7 +341,8 @@ pub struct NodeConfig {
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`, 100 ms by default.
     pub cpu_cfs_quota_period: Duration,
-    /// The feature gate `MemoryQoS` with `memoryThrottlingFactor`; absent: it is off.
+    /// `memoryThrottlingFactor` and `memoryReservationPolicy`, unless the feature gate
+    /// `MemoryQoS` is off; absent where neither says anything.
     #[serde(default)]
     pub memory_qos: Option<MemoryQos>,
     /// `singleProcessOOMKill`: of a container that has no memory left one process is

@@ -58,7 +58,7 @@ pub(crate) fn driver(
         .map_err(|error| NodeError::refused(&table, error.to_string()))?;
     let settings = LimitSettings::of(config);
     if matches!(hierarchies, Hierarchies::Legacy { .. }) {
-        if settings.memory_qos {
+        if config.memory_qos.is_some() {
             tracing::warn!("MemoryQoS has no effect: cgroups are of version 1");
         }
         if config.single_process_oom_kill == Some(false) {

@@ -164,6 +164,7 @@ pub const FIELDS: &[Field] = &[
         "not supported yet: memory is not reserved for QoS classes",
     ),
     applied("memoryThrottlingFactor"),
+    applied("memoryReservationPolicy"),
     ignored(
         "memorySwap",
         "not supported yet: pods get no swap (cgroup version 2)",
@@ -209,11 +210,11 @@ pub const FIELDS: &[Field] = &[
     ignored("failCgroupV1", "not supported: cgroup v1 is fine"),
     ignored(
         "protectKernelDefaults",
-        "not supported: kernel settings are neither checked nor changed",
+        "not supported: kernel settings are left to sysctl.d",
     ),
     ignored(
         "makeIPTablesUtilChains",
-        "not supported: the network is left to its plugins",
+        "not supported: bulkhead-loopback.service keeps pods off 127.0.0.0/8, the rest is left to network plugins",
     ),
     ignored(
         "hairpinMode",

@@ -1,4 +1,5 @@
-//! Memory QoS: the feature gate of that name and its factor.
+//! Memory QoS: its factor and its policy, and the feature gate of that name, which is on
+//! unless it is said to be off (Kubernetes 1.37).
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,13 @@ use node_config::{MemoryQos, NodeConfig};
 
 use super::problem::{Applied, Warning, refused};
 
-/// The kubelet's `memoryThrottlingFactor` where none is given.
-const DEFAULT_FACTOR: f64 = 0.9;
-
-/// The feature gate that switches it on.
+/// The feature gate that switches it off.
 const GATE: &str = "MemoryQoS";
 
 /// What a configuration gives of it.
 pub(super) struct Given<'a> {
     pub(super) factor: Option<f64>,
+    pub(super) policy: &'a str,
     pub(super) gates: &'a BTreeMap<String, bool>,
 }
 
@@ -27,13 +26,27 @@ impl Given<'_> {
                 text: "not supported: there is no feature gate but MemoryQoS",
             });
         }
-        let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
-        if !(factor > 0.0 && factor <= 1.0) {
+        if let Some(factor) = self.factor
+            && !(factor > 0.0 && factor <= 1.0)
+        {
             let reason = format!("{factor}: give more than 0 and at most 1");
             return refused("memoryThrottlingFactor", reason);
         }
-        let is_on = self.gates.get(GATE) == Some(&true);
-        config.memory_qos = is_on.then(|| MemoryQos::new(factor));
+        let is_on = self.gates.get(GATE) != Some(&false);
+        let field = "memoryReservationPolicy";
+        let reserves = match self.policy {
+            "" | "None" => false,
+            "TieredReservation" if is_on => true,
+            "TieredReservation" => {
+                let reason = "TieredReservation: needs the feature gate MemoryQoS";
+                return refused(field, reason.to_owned());
+            }
+            other => {
+                return refused(field, format!("{other}: give None or TieredReservation"));
+            }
+        };
+        let says_something = is_on && (self.factor.is_some() || reserves);
+        config.memory_qos = says_something.then(|| MemoryQos::new(self.factor, reserves));
         Ok(())
     }
 }
@@ -70,20 +83,24 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_switches_it_on_and_the_factor_tunes_it() {
-        let on = |factor| Some(MemoryQos::new(factor));
+    fn factor_and_policy_switch_it_on_unless_the_gate_is_off() {
+        let on = |factor, reserves| Some(MemoryQos::new(factor, reserves));
         for (body, expected) in [
             ("", None),
-            ("memoryThrottlingFactor: 0.9", None),
-            ("featureGates: {MemoryQoS: false}", None),
-            ("featureGates: {MemoryQoS: true}", on(0.9)),
+            ("featureGates: {MemoryQoS: true}", None),
+            ("memoryThrottlingFactor: 0.9", on(Some(0.9), false)),
+            ("memoryThrottlingFactor: 1", on(Some(1.0), false)),
+            ("memoryReservationPolicy: None", None),
+            ("memoryReservationPolicy: ''", None),
+            ("memoryReservationPolicy: TieredReservation", on(None, true)),
             (
-                "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.5",
-                on(0.5),
+                "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.5\n\
+                 memoryReservationPolicy: TieredReservation",
+                on(Some(0.5), true),
             ),
             (
-                "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 1",
-                on(1.0),
+                "featureGates: {MemoryQoS: false}\nmemoryThrottlingFactor: 0.5",
+                None,
             ),
         ] {
             assert_eq!(applied(body), Ok((expected, Vec::new())), "{body}");
@@ -92,14 +109,20 @@ mod tests {
             let body = format!("memoryThrottlingFactor: {factor}");
             assert!(applied(&body).is_err(), "{factor}");
         }
+        for body in [
+            "memoryReservationPolicy: HardReservation",
+            "featureGates: {MemoryQoS: false}\nmemoryReservationPolicy: TieredReservation",
+        ] {
+            let error = applied(body).unwrap_err();
+            assert!(error.contains("memoryReservationPolicy"), "{error}");
+        }
     }
 
     #[test]
     fn other_gates_are_warned_of_when_they_are_on() {
         let (_, warned) = applied("featureGates: {Other: false}").unwrap();
         assert_eq!(warned, Vec::<String>::new());
-        let (qos, warned) = applied("featureGates: {Other: true, MemoryQoS: true}").unwrap();
+        let (_, warned) = applied("featureGates: {Other: true, MemoryQoS: true}").unwrap();
         assert_eq!(warned, ["featureGates"]);
-        assert!(qos.is_some());
     }
 }

@@ -101,6 +101,7 @@ pub(super) struct Settings {
     local_storage_capacity_isolation: Option<bool>,
     volume_stats_agg_period: String,
     memory_throttling_factor: Option<f64>,
+    memory_reservation_policy: String,
     #[serde(rename = "singleProcessOOMKill")]
     single_process_oom_kill: Option<bool>,
     feature_gates: BTreeMap<String, bool>,
@@ -154,6 +155,7 @@ impl Settings {
         self.apply_images(config)?;
         let memory_qos = memory_qos::Given {
             factor: self.memory_throttling_factor,
+            policy: &self.memory_reservation_policy,
             gates: &self.feature_gates,
         };
         memory_qos.apply(config, warnings)?;

@@ -19,7 +19,7 @@ use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources, cpu_sha
 use super::files::{has, make_legacy, make_unified, write, write_if_there};
 use super::held::kill_held;
 use super::hierarchy::{Controller, Hierarchies};
-use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
+use super::limits::{KeptMemory, LimitSettings, Limits, huge_page_files, shares_of_weight};
 use super::memory::working_set;
 use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use super::slices::{self, Slices};
@@ -32,8 +32,11 @@ use crate::shared::SystemPaths;
 /// namespace of its own can make them without end; the rest waits for the next time.
 const MAX_CGROUPS_OF_POD: usize = 10_000;
 
-/// The file with the memory that the kernel leaves to a cgroup.
-const MEMORY_KEPT: &str = "memory.min";
+/// The file with the memory that the kernel leaves to a cgroup whatever happens.
+const MEMORY_MIN: &str = "memory.min";
+
+/// The file with the memory that the kernel leaves to a cgroup as long as there is other.
+const MEMORY_LOW: &str = "memory.low";
 
 /// The file with how much of a cgroup's memory may be in swap. A kernel without swap, and
 /// the top of the hierarchy, have none.
@@ -189,16 +192,18 @@ impl Cgroupfs {
     }
 
     /// Has the kernel leave memory to a cgroup, where version 2 has it do that.
-    fn keep_memory(&self, path: &str, bytes: u64) -> Result<(), NodeError> {
+    fn keep_memory(&self, path: &str, kept: KeptMemory) -> Result<(), NodeError> {
         let Hierarchies::Unified { mount } = &self.hierarchies else {
             return Ok(());
         };
         if let Some(slices) = &self.slices
             && self.settings.memory_qos
         {
-            slices.change(slices::name_of(path), &slices::kept_memory(bytes))?;
+            slices.change(slices::name_of(path), &slices::kept_memory(kept))?;
         }
-        write_if_there(&mount.join(path).join(MEMORY_KEPT), &bytes.to_string())
+        let cgroup = mount.join(path);
+        write_if_there(&cgroup.join(MEMORY_MIN), &kept.min_bytes.to_string())?;
+        write_if_there(&cgroup.join(MEMORY_LOW), &kept.low_bytes.to_string())
     }
 
     /// Keeps the memory of all pods out of swap, as a kubelet with its usual `NoSwap` does
@@ -223,25 +228,31 @@ impl Cgroupfs {
         let _adding_up = self.adding_up();
         let class = |qos| self.naming.class_path(qos);
         let burstable = self.memory_of_pods(&class(QosClass::Burstable))?;
-        let others = self.memory_of_pods(&class(QosClass::Guaranteed))?;
+        let mut all = self.memory_of_pods(&class(QosClass::Guaranteed))?;
         self.keep_memory(&class(QosClass::Burstable), burstable)?;
-        let all = burstable.saturating_add(others);
+        all += burstable;
         self.keep_memory(&class(QosClass::Guaranteed), all)
     }
 
     /// What is left to the pods of a class; nothing without memory QoS.
-    fn memory_of_pods(&self, class: &str) -> Result<u64, NodeError> {
+    fn memory_of_pods(&self, class: &str) -> Result<KeptMemory, NodeError> {
+        let mut sum = KeptMemory::default();
         let Hierarchies::Unified { mount } = &self.hierarchies else {
-            return Ok(0);
+            return Ok(sum);
         };
-        let mut sum = 0_u64;
         for child in children(&mount.join(class))? {
             let name = child.file_name().and_then(OsStr::to_str);
             let is_pod = name.is_some_and(|name| self.naming.pod_uid(name).is_some());
             if self.settings.memory_qos && is_pod {
                 // What cannot be told is gone.
-                let kept = fs::read_to_string(child.join(MEMORY_KEPT)).unwrap_or_default();
-                sum = sum.saturating_add(kept.trim().parse().unwrap_or(0));
+                let bytes = |file: &str| -> u64 {
+                    let text = fs::read_to_string(child.join(file)).unwrap_or_default();
+                    text.trim().parse().unwrap_or(0)
+                };
+                sum += KeptMemory {
+                    min_bytes: bytes(MEMORY_MIN),
+                    low_bytes: bytes(MEMORY_LOW),
+                };
             }
         }
         Ok(sum)
@@ -408,8 +419,8 @@ impl PodCgroups for Cgroupfs {
             self.follow_burstable()?;
         }
         if self.settings.memory_qos {
-            let bytes = u64::try_from(resources.memory_request_bytes).unwrap_or(0);
-            self.keep_memory(&path, bytes)?;
+            let kept = KeptMemory::of_pod(qos, resources.memory_request_bytes);
+            self.keep_memory(&path, kept)?;
             self.follow_memory()?;
         }
         Ok(())

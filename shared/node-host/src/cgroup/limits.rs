@@ -2,6 +2,7 @@
 //! versions.
 
 use node_config::NodeConfig;
+use pod::QosClass;
 use pod::huge_pages::kernel_name;
 use pod::resources::{
     CPU_PERIOD_MICROS, MAX_CPU_SHARES, MIN_CPU_QUOTA_MICROS, MIN_CPU_SHARES, PodCgroupResources,
@@ -41,7 +42,7 @@ pub(super) struct LimitSettings {
     pub(super) cpu_period_micros: u64,
     /// `podPidsLimit`; absent is unlimited.
     pub(super) pids: Option<u64>,
-    /// The feature gate `MemoryQoS`: what pods request of memory is left to them.
+    /// `memoryReservationPolicy`: what pods request of memory is left to them.
     pub(super) memory_qos: bool,
 }
 
@@ -54,7 +55,7 @@ impl LimitSettings {
             cpu_quota: config.cpu_cfs_quota,
             cpu_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
             pids: pids.filter(|limit| *limit > 0),
-            memory_qos: config.memory_qos.is_some(),
+            memory_qos: config.memory_qos.is_some_and(|it| it.reserves),
         }
     }
 }
@@ -153,6 +154,36 @@ pub(super) fn huge_page_files(size: u64, is_unified: bool) -> [String; 2] {
 
 fn maximum(limit: Option<impl ToString>) -> String {
     limit.map_or("max".to_owned(), |limit| limit.to_string())
+}
+
+/// The memory that the kernel leaves to a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeptMemory {
+    /// Whatever happens: what Guaranteed pods request.
+    pub(super) min_bytes: u64,
+    /// As long as there is other: what Burstable pods request.
+    pub(super) low_bytes: u64,
+}
+
+impl KeptMemory {
+    /// What is left to a pod that requests so much.
+    pub(super) fn of_pod(qos: QosClass, request_bytes: i64) -> KeptMemory {
+        let bytes = u64::try_from(request_bytes).unwrap_or(0);
+        let mut kept = KeptMemory::default();
+        match qos {
+            QosClass::Guaranteed => kept.min_bytes = bytes,
+            QosClass::Burstable => kept.low_bytes = bytes,
+            QosClass::BestEffort => {}
+        }
+        kept
+    }
+}
+
+impl std::ops::AddAssign for KeptMemory {
+    fn add_assign(&mut self, other: KeptMemory) {
+        self.min_bytes = self.min_bytes.saturating_add(other.min_bytes);
+        self.low_bytes = self.low_bytes.saturating_add(other.low_bytes);
+    }
 }
 
 #[cfg(test)]

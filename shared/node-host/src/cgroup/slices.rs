@@ -11,7 +11,7 @@ use pod::resources::cpu_weight;
 use system_bus::{Property, ServiceManager, Stop, Value};
 use tokio::runtime::Handle;
 
-use super::limits::Limits;
+use super::limits::{KeptMemory, Limits};
 use super::pod_cgroups::Removal;
 use crate::error::NodeError;
 
@@ -114,8 +114,11 @@ pub(super) fn properties(limits: &Limits, is_unified: bool) -> Vec<Property> {
 }
 
 /// What a slice has for the memory that the kernel leaves to it, on version 2.
-pub(super) fn kept_memory(bytes: u64) -> [Property; 1] {
-    [("MemoryMin", Value::Number(bytes))]
+pub(super) fn kept_memory(kept: KeptMemory) -> [Property; 2] {
+    [
+        ("MemoryMin", Value::Number(kept.min_bytes)),
+        ("MemoryLow", Value::Number(kept.low_bytes)),
+    ]
 }
 
 /// What a slice has whose memory is never in swap, on version 2.

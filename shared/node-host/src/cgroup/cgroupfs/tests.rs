@@ -225,29 +225,40 @@ fn memory_of_pods_is_left_to_their_classes_too() {
         put(&at(level).join("cgroup.controllers"), "memory");
         put(&at(level).join("cgroup.subtree_control"), "memory");
         put(&at(level).join("memory.min"), "");
+        put(&at(level).join("memory.low"), "");
     }
+    // What is left whatever happens, and as long as there is other.
     let kept = |path: &str| {
-        let text = fs::read_to_string(at(path).join("memory.min")).unwrap();
-        text.parse::<u64>().unwrap()
+        ["memory.min", "memory.low"].map(|file| {
+            let text = fs::read_to_string(at(path).join(file)).unwrap();
+            text.parse::<u64>().unwrap()
+        })
     };
     for (index, (qos, path)) in pods.into_iter().enumerate() {
         put(&at(path).join("memory.min"), "");
+        put(&at(path).join("memory.low"), "");
         cgroups
             .ensure_pod(&(index + 1).to_string(), qos, &resources())
             .unwrap();
-        assert_eq!(kept(path), 1 << 25);
+        let expected = match qos {
+            QosClass::Guaranteed => [1 << 25, 0],
+            _ => [0, 1 << 25],
+        };
+        assert_eq!(kept(path), expected);
     }
-    assert_eq!(kept("kubepods/burstable"), 2 << 25);
-    assert_eq!(kept("kubepods"), 3 << 25);
+    assert_eq!(kept("kubepods/burstable"), [0, 2 << 25]);
+    assert_eq!(kept("kubepods"), [1 << 25, 2 << 25]);
     fs::remove_dir_all(at("kubepods/burstable/pod3")).unwrap();
     cgroups.follow_memory().unwrap();
-    assert_eq!(kept("kubepods/burstable"), 1 << 25);
+    assert_eq!(kept("kubepods/burstable"), [0, 1 << 25]);
     for path in ["kubepods", "kubepods/burstable"] {
         fs::write(at(path).join("memory.min"), "").unwrap();
+        fs::write(at(path).join("memory.low"), "").unwrap();
     }
     cgroups.settings.memory_qos = false;
     cgroups.follow_memory().unwrap();
-    assert_eq!((kept("kubepods/burstable"), kept("kubepods")), (0, 0));
+    assert_eq!(kept("kubepods/burstable"), [0, 0]);
+    assert_eq!(kept("kubepods"), [0, 0]);
 }
 
 #[test]
