@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -42,6 +43,8 @@ struct Edge {
     waiting: Arc<Semaphore>,
     /// Calls a second.
     pace: Mutex<Pace>,
+    /// How long those calls take to begin that may be under way.
+    longest_wait: Duration,
 }
 
 impl Edge {
@@ -50,6 +53,7 @@ impl Edge {
             places: Arc::new(Semaphore::new(usize::from(budget.at_once))),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
             pace: Mutex::new(Pace::new(budget.a_second, burst(budget))),
+            longest_wait: Duration::from_secs(budget.at_once.into()) / budget.a_second.max(1),
         }
     }
 
@@ -60,7 +64,11 @@ impl Edge {
         let now = Instant::now();
         let begin = {
             let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            pace.reserve(now, 1)
+            let begin = pace.reserve(now, 1);
+            // Calls that were taken back while they waited are not paid for: the next run of
+            // a process that was ended is heard soon.
+            pace.forgive(now + self.longest_wait);
+            begin
         };
         if begin > now {
             tokio::time::sleep_until(begin).await;
@@ -191,5 +199,26 @@ mod tests {
         let served = waiting.join_all().await;
         assert_eq!(served.len(), MAX_WAITING_CALLS);
         assert!(served.into_iter().all(|served| served));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_are_taken_back_hold_up_no_later_one_and_still_begin_at_their_pace() {
+        let budget = Budget {
+            at_once: 4,
+            a_second: 2,
+            reason: "",
+        };
+        let edge = Edge::new(budget);
+        let begun = Instant::now();
+        let mut entered = 0;
+        for _ in 0..10_000 {
+            let entering = tokio::time::timeout(Duration::from_millis(1), edge.enter());
+            entered += u32::from(entering.await.is_ok());
+        }
+        let seconds = u32::try_from(begun.elapsed().as_secs()).unwrap();
+        assert!(entered <= 4 + 2 * seconds, "{entered} in {seconds} s");
+        let ended = Instant::now();
+        edge.enter().await.unwrap();
+        assert!(ended.elapsed() <= Duration::from_secs(2), "{ended:?}");
     }
 }
