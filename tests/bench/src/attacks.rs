@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use e2e::bystanders::{self, Turns, Waits};
 use e2e::credential_program;
+use e2e::ground::TIMEOUT;
 use e2e::twins::Programs;
 use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd, binaries};
 use topology::Identities;
@@ -26,6 +27,7 @@ pub(crate) fn measure(rounds: usize, calls: usize) -> Result<Vec<Row>> {
     let programs = Programs {
         hostile_twin: beside("hostile-twin")?,
         call_as: beside("call-as")?,
+        patience: TIMEOUT,
     };
     let mut rows = Vec::new();
     let (mut quiet, mut attacked) = (Waits::default(), Waits::default());

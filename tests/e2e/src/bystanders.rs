@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use topology::{Identities, Process, row};
 
 use crate::callers::Callable;
-use crate::twins::{Attack, Programs, callers};
+use crate::twins::{Attack, How, Programs, callers};
 
 /// One attacker of one server, and how long somebody else waited meanwhile.
 #[derive(Clone, Debug)]
@@ -86,8 +86,7 @@ pub fn measure(
                 let calls = (bystander.uid, method, server, turns.calls);
                 wait(place, program, calls, &mut case.quiet)?;
                 let who = (attacker, server);
-                let attack =
-                    Attack::begin(place, &programs.hostile_twin, who, &["first-processor"])?;
+                let attack = Attack::begin(place, programs, who, How::FirstProcessor)?;
                 wait(place, program, calls, &mut case.attacked)?;
                 attack.end()?;
             }

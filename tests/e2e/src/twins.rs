@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use test_support::wait_for;
@@ -20,6 +21,8 @@ pub struct Programs {
     pub hostile_twin: PathBuf,
     /// `call-as`.
     pub call_as: PathBuf,
+    /// How long a server may take to meet one kind of attack.
+    pub patience: Duration,
 }
 
 /// Calls of a caller beside the attacker, one after the other.
@@ -31,7 +34,8 @@ pub(crate) struct Caller {
     pub(crate) uid: u32,
     /// A method that it may call.
     pub(crate) allowed: String,
-    /// One that it may not.
+    /// One that it may not: another's of this server, or of another server where this one
+    /// has nothing for others.
     foreign: String,
 }
 
@@ -42,15 +46,19 @@ pub(crate) fn callers(identities: &Identities, server: Process) -> Vec<Caller> {
         let known = services.find(|(name, _)| *name == service);
         known.map(|(_, methods)| format!("/{service}/{}", methods[0]))
     };
+    let elsewhere = || {
+        let mut services = bulkhead_api::SERVICES.iter().map(|(name, _)| *name);
+        services.find(|name| row(server).services.iter().all(|own| own.service != *name))
+    };
     let of_uid = |uid| {
         let services = row(server).services.iter().map(|known| known.service);
         let (allowed, foreign): (Vec<_>, Vec<_>) =
             services.partition(|service| identities.permits(uid, server, service));
-        let foreign = foreign.first().and_then(|service| first_method(service));
+        let foreign = foreign.first().copied().or_else(elsewhere)?;
         Some(Caller {
             uid,
             allowed: first_method(allowed.first()?)?,
-            foreign: foreign.unwrap_or_else(|| "/bulkhead.v1.Other/Method".to_owned()),
+            foreign: first_method(foreign)?,
         })
     };
     uids.collect::<BTreeSet<u32>>()
@@ -75,47 +83,83 @@ fn answered(
     said.parse().with_context(|| format!("{said:?}: {errors}"))
 }
 
-/// An attack; it ends when its standard input does.
+/// How an attack goes on: as `hostile-twin` knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// One kind after the other; it ends by itself.
+    InTurn,
+    /// All of it, until its standard input ends.
+    AtOnce,
+    /// The same, on one processor and behind everybody else.
+    FirstProcessor,
+}
+
+/// An attack that goes on.
 pub(crate) struct Attack(Child);
 
+/// What was sent of one kind of attack.
+struct Sent {
+    name: String,
+    connections: u64,
+    bytes: u64,
+    /// Whether the server had to deal with it.
+    is_met: bool,
+}
+
 impl Attack {
-    /// `more` words are arguments of the program.
     pub(crate) fn begin(
         place: &impl Callable,
-        program: &Path,
+        programs: &Programs,
         (caller, server): (&Caller, Process),
-        more: &[&str],
+        how: How,
     ) -> Result<Attack> {
-        let mut command = place.as_user(caller.uid, program)?;
+        let mut command = place.as_user(caller.uid, &programs.hostile_twin)?;
         command.arg(place.socket(server));
         command.args([&caller.allowed, &caller.foreign]);
-        command.args(more);
+        command.arg(programs.patience.as_secs_f64().to_string());
+        command.arg(match how {
+            How::InTurn => "in-turn",
+            How::AtOnce => "at-once",
+            How::FirstProcessor => "first-processor",
+        });
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = place.run(|| command.spawn())??;
         let mut begun = [0; 6];
-        child
-            .stdout
-            .as_mut()
-            .context("no output")?
-            .read_exact(&mut begun)?;
+        let output = child.stdout.as_mut().context("no output")?;
+        let read = output.read_exact(&mut begun);
+        let who = || format!("an attack of uid {} on {server}", caller.uid);
+        read.with_context(who)?;
         ensure!(&begun == b"begun\n");
         Ok(Attack(child))
     }
 
-    /// What was sent: each kind of attack, with connections and bytes.
-    pub(crate) fn end(mut self) -> Result<Vec<(String, u64, u64)>> {
+    fn is_over(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_some())
+    }
+
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.sent().map(drop)
+    }
+
+    /// Ends it, and tells each kind of it.
+    fn sent(&mut self) -> Result<Vec<Sent>> {
         drop(self.0.stdin.take());
         let lines = BufReader::new(self.0.stdout.take().context("no output")?).lines();
         let sent = lines.map(|line| {
             let line = line?;
             let words: Vec<&str> = line.split(' ').collect();
-            let [name, connections, bytes] = words.as_slice() else {
+            let [name, connections, bytes, met] = words.as_slice() else {
                 anyhow::bail!("{line}");
             };
-            Ok(((*name).to_owned(), connections.parse()?, bytes.parse()?))
+            Ok(Sent {
+                name: (*name).to_owned(),
+                connections: connections.parse()?,
+                bytes: bytes.parse()?,
+                is_met: *met == "met",
+            })
         });
         let sent = sent.collect::<Result<Vec<_>>>()?;
-        self.0.wait()?;
+        ensure!(self.0.wait()?.success());
         Ok(sent)
     }
 }
@@ -123,8 +167,8 @@ impl Attack {
 /// Has each caller of each of these servers attack it; `tell` hears what was sent.
 ///
 /// # Errors
-/// When an attack could not be made, another caller was not answered meanwhile, or the
-/// attacker itself was not once it had ended.
+/// When an attack could not be made, the server did not meet one, another caller was not
+/// answered meanwhile, or the attacker itself was not once it had ended.
 pub fn attack_everybody(
     place: &impl Callable,
     programs: &Programs,
@@ -136,21 +180,33 @@ pub fn attack_everybody(
         let callers = callers(identities, server);
         for attacker in &callers {
             let case = format!("uid {} attacks {server}", attacker.uid);
-            let attack = Attack::begin(place, &programs.hostile_twin, (attacker, server), &[])?;
             // Some servers have one caller only.
             let bystander = callers.iter().find(|caller| caller.uid != attacker.uid);
-            if let Some(bystander) = bystander {
-                let answered = answered(place, &programs.call_as, (bystander, server), CALLS)?;
+            for how in [How::InTurn, How::AtOnce] {
+                let who = (attacker, server);
+                let sent = attack(place, programs, who, (bystander, how)).context(case.clone())?;
+                let mut unmet = Vec::new();
+                for Sent {
+                    name,
+                    connections,
+                    bytes,
+                    is_met,
+                } in sent
+                {
+                    tell(&format!(
+                        "{case}: {name}: {connections} connections, {bytes} bytes"
+                    ));
+                    ensure!(connections > 0 && bytes > 0, "{case}: {name}");
+                    if !is_met {
+                        unmet.push(name);
+                    }
+                }
+                // Where all come at once, some may be hung up on for want of a place.
+                let all_have_places = matches!(how, How::InTurn);
                 ensure!(
-                    answered == CALLS,
-                    "{case}: {answered} calls of {CALLS} were answered"
+                    unmet.is_empty() || !all_have_places,
+                    "{case}: not met: {unmet:?}"
                 );
-            }
-            for (name, connections, bytes) in attack.end()? {
-                tell(&format!(
-                    "{case}: {name}: {connections} connections, {bytes} bytes"
-                ));
-                ensure!(connections > 0 && bytes > 0, "{case}: {name}");
             }
             // Its places are free again once the server has seen all of it end.
             let what = format!("an answer after it is over: {case}");
@@ -163,4 +219,25 @@ pub fn attack_everybody(
         }
     }
     Ok(())
+}
+
+/// One attack, during which somebody else is answered, and what was sent.
+fn attack(
+    place: &impl Callable,
+    programs: &Programs,
+    (attacker, server): (&Caller, Process),
+    (bystander, how): (Option<&Caller>, How),
+) -> Result<Vec<Sent>> {
+    let mut attack = Attack::begin(place, programs, (attacker, server), how)?;
+    while let Some(bystander) = bystander {
+        let answered = answered(place, &programs.call_as, (bystander, server), CALLS)?;
+        ensure!(
+            answered == CALLS,
+            "{answered} calls of {CALLS} were answered"
+        );
+        if !matches!(how, How::InTurn) || attack.is_over()? {
+            break;
+        }
+    }
+    attack.sent()
 }

@@ -20,6 +20,7 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
     let instance = BulkheadInstance::start(&containerd, &options)?;
     let identities = Identities::from_base(instance.uid_base())?;
     let callers = edge_matrix::callers(&identities);
+    let pids = instance.pids()?;
     let status = instance.command_line_json(&["status"])?;
     assert_eq!(
         status["refused"],
@@ -59,10 +60,9 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         .sum();
     assert!(denied > 10 * most, "{denied} calls were refused");
     assert!(lines <= most, "{lines} lines:\n{log}");
-    // Nobody was harmed by them.
-    for process in Process::ALL {
-        assert!(instance.pids()?.contains_key(&process), "{process} is gone");
-    }
+    // Nobody was harmed by them: a server that ends breaks the connection, too, and is there
+    // again soon.
+    assert_eq!(instance.pids()?, pids, "all live on");
     Ok(())
 }
 

@@ -1,32 +1,53 @@
 //! Attacks one socket, as the user that runs it, with everything that a caller can do to a
-//! server of HTTP/2 and gRPC, until its standard input ends. For tests that let a process
-//! be a malicious one. Says `begun` once each attack has sent something, and at the end
-//! `ATTACK CONNECTIONS BYTES` of each.
+//! server of HTTP/2 and gRPC. For tests that let a process be a malicious one. Says `begun`,
+//! and at the end `ATTACK CONNECTIONS BYTES met`, or `unmet`, of each.
 //!
 //! ```text
-//! hostile-twin SOCKET ALLOWED FOREIGN [first-processor]
+//! hostile-twin SOCKET ALLOWED FOREIGN SECONDS HOW
 //! ```
 //!
 //! `ALLOWED` is the path of a method that the user may call, `FOREIGN` of one that it may
-//! not. Frames are made by hand: no library would send them. With `first-processor` it runs
-//! on that one only, behind whoever else wants it, so that what others notice of it is what
-//! the server does, and not the want of processors.
+//! not. Frames are made by hand: no library would send them. How it attacks:
+//!
+//! - `in-turn`: one attack after the other, each on fewer connections than the user has
+//!   places, and until the server has met it, which may take so many seconds. It has when it
+//!   has answered, hung up on a connection that had a place, or read more than sockets hold:
+//!   the kernel takes what is written, whether anybody reads it or not.
+//! - `at-once`: all of them, until its standard input ends, on more connections than the user
+//!   has places. It has `begun` when the server has given each attack a place or hung up on it.
+//! - `first-processor`: the same, on that processor only, and behind whoever else wants it, so
+//!   that what others notice of it is what the server does, and not the want of processors.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// How many connections try the same at once: with all attacks more than a caller may have.
 const CONNECTIONS: usize = 2;
+
+/// How many are left half open.
+const HALF_OPEN: usize = 64;
+
+/// Places that a server has for one user at most: those of root.
+const MOST_PLACES: usize = 32;
+
+/// How long an attack lasts at least that comes in its turn.
+const LEAST: Duration = Duration::from_millis(200);
+
+/// How many times what a socket holds has to be read of one connection.
+const SOCKETFULS: u64 = 2;
+
+/// Between two looks at what has come of it.
+const REST: Duration = Duration::from_millis(2);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -63,10 +84,21 @@ struct Paths {
     foreign: String,
 }
 
+/// What came of one kind of attack.
 #[derive(Default)]
 struct Counts {
     connections: AtomicU64,
     bytes: AtomicU64,
+    /// Whether the server has given a connection a place, or hung up on one.
+    is_noticed: AtomicBool,
+    is_met: AtomicBool,
+}
+
+/// Threads that attack in one way.
+struct Running {
+    name: &'static str,
+    counts: Arc<Counts>,
+    threads: Vec<thread::JoinHandle<()>>,
 }
 
 const ATTACKS: [Attack; 11] = [
@@ -173,53 +205,141 @@ fn main() -> Result<()> {
         allowed: word("which method?")?,
         foreign: word("which method of another?")?,
     };
-    match words.next().as_deref() {
-        None => {}
-        Some("first-processor") => step_back()?,
-        Some(other) => bail!("where is it to run? not {other:?}"),
-    }
-    let is_over = Arc::new(AtomicBool::new(false));
-    let counts: Vec<Arc<Counts>> = ATTACKS.iter().map(|_| Arc::default()).collect();
-    let mut threads = Vec::new();
-    for (attack, counts) in ATTACKS.iter().zip(&counts) {
-        for _ in 0..CONNECTIONS {
-            let (paths, counts, is_over) =
-                (paths.clone(), Arc::clone(counts), Arc::clone(&is_over));
-            threads.push(thread::spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    // The server hangs up, which is what it should do.
-                    drop(connect_and_send(attack, &paths, &counts, &is_over));
-                }
-            }));
+    let patience = Duration::from_secs_f64(word("within how long?")?.parse()?);
+    match word("how?")?.as_str() {
+        "in-turn" => in_turn(&paths, patience),
+        "at-once" => at_once(&paths, patience),
+        "first-processor" => {
+            step_back()?;
+            at_once(&paths, patience)
         }
+        other => bail!("how? not {other:?}"),
     }
-    // Half of a preface each, and nothing more.
-    let _half_open: Vec<UnixStream> = (0..64)
-        .filter_map(|_| half_open(&paths.socket).ok())
-        .collect();
-    while counts
-        .iter()
-        .any(|counts| counts.bytes.load(Ordering::Relaxed) == 0)
-    {
-        thread::yield_now();
-    }
-    println!("begun");
-    std::io::stdout().flush()?;
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    is_over.store(true, Ordering::Relaxed);
-    for thread in threads {
-        // One that has panicked has said so.
-        drop(thread.join());
-    }
-    for (attack, counts) in ATTACKS.iter().zip(&counts) {
-        let connections = counts.connections.load(Ordering::Relaxed);
-        println!(
-            "{} {connections} {}",
-            attack.name,
-            counts.bytes.load(Ordering::Relaxed)
-        );
+}
+
+fn in_turn(paths: &Paths, patience: Duration) -> Result<()> {
+    say("begun")?;
+    let half_open = half_open(&paths.socket)?;
+    let begun = Instant::now();
+    // Some keep their places, and for the others there are none.
+    let is_met = wait_until(patience, || {
+        let open = half_open.iter().filter(|stream| is_open(stream)).count();
+        begun.elapsed() >= LEAST && (1..=MOST_PLACES).contains(&open)
+    });
+    let bytes = half_open.len() * PREFACE.len() / 2;
+    report("half-open", half_open.len(), bytes, is_met)?;
+    drop(half_open);
+    for attack in &ATTACKS {
+        let is_over = Arc::default();
+        let running = begin(attack, paths, &is_over)?;
+        let begun = Instant::now();
+        wait_until(patience, || {
+            begun.elapsed() >= LEAST && running.counts.is_met.load(Ordering::Relaxed)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        running.end()?;
     }
     Ok(())
+}
+
+fn at_once(paths: &Paths, patience: Duration) -> Result<()> {
+    let is_over = Arc::default();
+    let begin = |attack| begin(attack, paths, &is_over);
+    let running = ATTACKS.iter().map(begin).collect::<Result<Vec<_>>>()?;
+    let half_open = half_open(&paths.socket)?;
+    let begun = wait_until(patience, || {
+        let open = half_open.iter().filter(|stream| is_open(stream)).count();
+        let mut all = running.iter();
+        open <= MOST_PLACES && all.all(|it| it.counts.is_noticed.load(Ordering::Relaxed))
+    });
+    ensure!(begun, "the server has not noticed all of it");
+    say("begun")?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    is_over.store(true, Ordering::Relaxed);
+    running.into_iter().try_for_each(Running::end)
+}
+
+fn begin(attack: &'static Attack, paths: &Paths, is_over: &Arc<AtomicBool>) -> Result<Running> {
+    let counts = Arc::new(Counts::default());
+    let socketful = socketful(attack, paths)?;
+    let threads = (0..CONNECTIONS).map(|_| {
+        let (paths, counts, is_over) = (paths.clone(), Arc::clone(&counts), Arc::clone(is_over));
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                // The server hangs up, which is what it should do.
+                drop(connect_and_send(
+                    attack, &paths, socketful, &counts, &is_over,
+                ));
+            }
+        })
+    });
+    let threads = threads.collect();
+    let name = attack.name;
+    Ok(Running {
+        name,
+        counts,
+        threads,
+    })
+}
+
+impl Running {
+    /// Tells what it was, once it has been told to end.
+    fn end(self) -> Result<()> {
+        for thread in self.threads {
+            // One that has panicked has said so.
+            drop(thread.join());
+        }
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        report(
+            self.name,
+            count(&self.counts.connections),
+            count(&self.counts.bytes),
+            self.counts.is_met.load(Ordering::Relaxed),
+        )
+    }
+}
+
+fn report(
+    name: &str,
+    connections: impl std::fmt::Display,
+    bytes: impl std::fmt::Display,
+    is_met: bool,
+) -> Result<()> {
+    let what = if is_met { "met" } else { "unmet" };
+    say(&format!("{name} {connections} {bytes} {what}"))
+}
+
+fn say(line: &str) -> Result<()> {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
+}
+
+fn wait_until(patience: Duration, condition: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if begun.elapsed() > patience {
+            return false;
+        }
+        thread::park_timeout(REST);
+    }
+}
+
+/// How much of it the kernel takes for a socket that nobody reads.
+fn socketful(attack: &Attack, paths: &Paths) -> Result<u64> {
+    let (mut near, _far) = UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    let mut held = 0;
+    for piece in (attack.pieces)(paths) {
+        match near.write(&piece) {
+            Ok(count) => held += u64::try_from(count)?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(held)
 }
 
 /// Leaves the other processors to others, and this one too when they want it.
@@ -231,49 +351,121 @@ fn step_back() -> Result<()> {
     Ok(())
 }
 
-fn half_open(socket: &Path) -> Result<UnixStream> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.write_all(&PREFACE[..PREFACE.len() / 2])?;
-    Ok(stream)
+/// Half of a preface on each, and nothing more.
+fn half_open(socket: &Path) -> Result<Vec<UnixStream>> {
+    let half_open = (0..HALF_OPEN).map(|_| {
+        let mut stream = UnixStream::connect(socket)?;
+        // The server has hung up by then where there are too many already.
+        drop(stream.write_all(&PREFACE[..PREFACE.len() / 2]));
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    });
+    half_open.collect()
+}
+
+/// Whether the server has not hung up.
+fn is_open(mut stream: &UnixStream) -> bool {
+    loop {
+        match stream.read(&mut [0; 256]) {
+            Ok(0) => return false,
+            // How a server begins.
+            Ok(_) => {}
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+    }
 }
 
 /// Sends until the server hangs up or it is over.
 fn connect_and_send(
     attack: &Attack,
     paths: &Paths,
-    counts: &Counts,
+    socketful: u64,
+    counts: &Arc<Counts>,
     is_over: &AtomicBool,
 ) -> Result<()> {
     let mut stream = UnixStream::connect(&paths.socket)?;
     // A server that stops reading must not keep this thread for ever.
     stream.set_write_timeout(Some(Duration::from_millis(200)))?;
     counts.connections.fetch_add(1, Ordering::Relaxed);
+    let has_place = Arc::new(AtomicBool::new(false));
+    let listen = {
+        let (answers, counts, has_place) = (
+            stream.try_clone()?,
+            Arc::clone(counts),
+            Arc::clone(&has_place),
+        );
+        move || drop(listen(&answers, &counts, &has_place))
+    };
+    let hung_up = if attack.reads {
+        let listener = thread::spawn(listen);
+        let hung_up = send(attack, paths, socketful, counts, is_over, &mut stream);
+        // The thread that reads ends then, too.
+        stream.shutdown(std::net::Shutdown::Both)?;
+        drop(listener.join());
+        hung_up
+    } else {
+        let hung_up = send(attack, paths, socketful, counts, is_over, &mut stream);
+        stream.shutdown(std::net::Shutdown::Both)?;
+        listen();
+        hung_up
+    };
+    if hung_up? {
+        counts.is_noticed.store(true, Ordering::Relaxed);
+        // It hangs up on who has no place, whatever that sends.
+        let is_met = has_place.load(Ordering::Relaxed);
+        counts.is_met.fetch_or(is_met, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Whether the server hangs up before it is over.
+fn send(
+    attack: &Attack,
+    paths: &Paths,
+    socketful: u64,
+    counts: &Counts,
+    is_over: &AtomicBool,
+    stream: &mut UnixStream,
+) -> Result<bool> {
     // Streams and their windows as large as can be.
     let settings = [0, 4, 0x7f, 0xff, 0xff, 0xff];
-    stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat())?;
-    if attack.reads {
-        let mut answers = stream.try_clone()?;
-        thread::spawn(move || {
-            let mut buffer = [0; FRAME_BYTES];
-            while answers.read(&mut buffer).is_ok_and(|count| count > 0) {}
-        });
-    }
-    let mut sent = Ok(());
-    for piece in (attack.pieces)(paths) {
+    let first = [PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat();
+    let mut sent = 0;
+    for piece in std::iter::once(first).chain((attack.pieces)(paths)) {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
-        sent = stream.write_all(&piece);
-        if sent.is_err() {
-            break;
+        match stream.write_all(&piece) {
+            Ok(()) => {}
+            // It does not read.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(_) => return Ok(true),
         }
-        counts
-            .bytes
-            .fetch_add(u64::try_from(piece.len())?, Ordering::Relaxed);
+        let bytes = u64::try_from(piece.len())?;
+        counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        sent += bytes;
+        if sent > socketful * SOCKETFULS {
+            counts.is_met.store(true, Ordering::Relaxed);
+        }
     }
-    // Also the thread that reads ends then.
-    stream.shutdown(std::net::Shutdown::Both)?;
-    Ok(sent?)
+    Ok(false)
+}
+
+/// Reads what the server sends until it ends: first frames of its own, which who has a place
+/// gets, and then answers.
+fn listen(mut answers: &UnixStream, counts: &Counts, has_place: &AtomicBool) -> Result<()> {
+    loop {
+        let mut head = [0; 9];
+        answers.read_exact(&mut head)?;
+        has_place.store(true, Ordering::Relaxed);
+        counts.is_noticed.store(true, Ordering::Relaxed);
+        // It is about a call: its answer, or that it has none.
+        if head[3] == HEADERS || head[3] == RST_STREAM {
+            counts.is_met.store(true, Ordering::Relaxed);
+        }
+        let length = u64::from(u32::from_be_bytes([0, head[0], head[1], head[2]]));
+        std::io::copy(&mut answers.take(length), &mut std::io::sink())?;
+    }
 }
 
 /// A call after the other, each followed by what `after` makes.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use e2e::callers::{Callable as _, Machine};
 use e2e::edge_matrix::call_everything;
+use e2e::ground::TIMEOUT;
 use e2e::twins::{Programs, attack_everybody};
 use nix::unistd::User;
 use topology::{Account, Identities, Process};
@@ -46,6 +47,7 @@ fn main() -> Result<ExitCode> {
             let programs = Programs {
                 hostile_twin: programs.join("hostile-twin"),
                 call_as: programs.join("call-as"),
+                patience: TIMEOUT,
             };
             let tell = |line: &str| println!("{line}");
             attack_everybody(&machine, &programs, &identities, &servers, tell)?;
