@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 
 /// What the container has besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libnss-systemd,containerd,runc,\
-                        containernetworking-plugins,busybox-static,iproute2,iptables";
+                        containernetworking-plugins,busybox-static,iproute2,iptables,nftables";
 
 /// What of Debian is not started: it would change the machine, or disturbs.
 const MASKED: [&str; 10] = [

@@ -25,6 +25,28 @@ pub(crate) struct Arguments {
 /// Where units of packages are.
 const UNITS: &str = "usr/lib/systemd/system";
 
+/// What is written by hand below `systemd`, and where it goes: what units and scripts of the
+/// package name.
+const FILES: [(&str, &str); 5] = [
+    (
+        "bulkhead.service",
+        "usr/lib/systemd/system/bulkhead.service",
+    ),
+    (
+        "bulkhead-loopback.service",
+        "usr/lib/systemd/system/bulkhead-loopback.service",
+    ),
+    ("nftables/loopback.nft", "usr/share/bulkhead/loopback.nft"),
+    (
+        "sysctl.d/20-bulkhead.conf",
+        "usr/lib/sysctl.d/20-bulkhead.conf",
+    ),
+    (
+        "sysusers.d/bulkhead.conf",
+        "usr/lib/sysusers.d/bulkhead.conf",
+    ),
+];
+
 /// What is looked at by whoever installs it: paths, below the package's own directory of
 /// documents.
 const DOCUMENTS: [&str; 7] = [
@@ -136,21 +158,19 @@ fn programs(profile: Profile, root: &Path) -> Result<()> {
 
 fn units(root: &Path) -> Result<()> {
     let repository = repository();
-    let unit = Path::new("systemd/bulkhead.service");
-    let name = root.join(UNITS).join("bulkhead.service");
-    put(&repository.join(unit), &name, 0o644)?;
+    for (file, place) in FILES {
+        put(
+            &repository.join("systemd").join(file),
+            &root.join(place),
+            0o644,
+        )?;
+    }
     for file in systemd_units::bundle() {
         write(&root.join(UNITS).join(file.name), &file.text, 0o644)?;
     }
     let preset = systemd_units::preset();
     let presets = root.join("usr/lib/systemd/system-preset");
-    write(&presets.join(preset.name), &preset.text, 0o644)?;
-    let users = repository.join("systemd/sysusers.d/bulkhead.conf");
-    put(
-        &users,
-        &root.join("usr/lib/sysusers.d/bulkhead.conf"),
-        0o644,
-    )
+    write(&presets.join(preset.name), &preset.text, 0o644)
 }
 
 fn texts(root: &Path) -> Result<()> {
@@ -316,6 +336,7 @@ mod tests {
     fn told_after_upgrade(is_failed: &str) -> String {
         let script = include_str!("package/postinst.sh")
             .replace("systemd-sysusers", ":")
+            .replace("/usr/lib/systemd/systemd-sysctl", ":")
             .replace("/run/systemd/system", "/");
         let script = format!("{SYSTEMD}{script}");
         let words = ["-c", &script, "postinst", "configure", "1"];
@@ -381,22 +402,50 @@ mod tests {
         assert!(found > 100, "{found}");
     }
 
-    #[test]
-    fn no_example_is_left_out_of_the_package() {
-        let mut directories = vec![repository().join("examples")];
+    /// The files below a directory of the repository, by their paths in it.
+    fn files_below(directory: &Path) -> Vec<PathBuf> {
+        let mut directories = vec![repository().join(directory)];
         let mut found = Vec::new();
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 match path.is_dir() {
                     true => directories.push(path),
-                    false => found.push(path),
+                    false => found.push(path.strip_prefix(repository()).unwrap().to_owned()),
                 }
             }
         }
-        for path in found {
-            let name = path.strip_prefix(repository()).unwrap();
+        found
+    }
+
+    #[test]
+    fn no_example_is_left_out_of_the_package() {
+        for name in files_below(Path::new("examples")) {
             assert!(EXAMPLES.contains(&name.to_str().unwrap()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn no_file_for_systemd_is_left_out_of_the_package() {
+        let made = ["systemd/bundle", "systemd/system-preset"];
+        for name in files_below(Path::new("systemd")) {
+            let mut ours = FILES
+                .iter()
+                .map(|(file, _)| Path::new("systemd").join(file));
+            let is_made = made.iter().any(|it| name.starts_with(it));
+            assert!(is_made || ours.any(|it| it == name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_unit_for_loopback_loads_the_file_that_is_installed() {
+        let unit = repository().join("systemd/bulkhead-loopback.service");
+        let unit = fs::read_to_string(unit).unwrap();
+        let rules = FILES.iter().find(|(file, _)| file.ends_with(".nft"));
+        let (_, place) = rules.unwrap();
+        for setting in ["ExecStart", "ExecReload"] {
+            let line = format!("\n{setting}=/usr/sbin/nft -f /{place}\n");
+            assert!(unit.contains(&line), "{unit}");
         }
     }
 }

@@ -64,6 +64,10 @@ const PACKAGES: &[Package] = &[
         name: "iptables",
         shown_by: Sign::File(&["/sbin/iptables", "/usr/sbin/iptables"]),
     },
+    Package {
+        name: "nftables",
+        shown_by: Sign::File(&["/sbin/nft", "/usr/sbin/nft"]),
+    },
 ];
 
 /// What booting systemd in a container takes beside them.

@@ -77,7 +77,7 @@ const USUAL: [&str; 38] = [
 
 /// What the guest has besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,e2fsprogs,linux-image-cloud-amd64,containerd,runc,\
-                        containernetworking-plugins,busybox-static,iproute2,iptables";
+                        containernetworking-plugins,busybox-static,iproute2,iptables,nftables";
 
 /// How `timeout` ends when it had to end the program.
 pub(crate) const TIMED_OUT: i32 = 124;

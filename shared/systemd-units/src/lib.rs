@@ -3,7 +3,8 @@
 //! What is in `systemd/bundle` and `systemd/system-preset` is what this crate makes; a test
 //! compares them, and `cargo xtask units` writes them.
 //!
-//! Pure. Not here: `systemd/bulkhead.service`, which runs the supervisor.
+//! Pure. Not here: `systemd/bulkhead.service`, which runs the supervisor, and what both ways
+//! to run Bulkhead want, `systemd/bulkhead-loopback.service`.
 
 mod hardening;
 mod names;
@@ -14,7 +15,7 @@ use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
+use names::{HEAD, LOOPBACK, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
@@ -85,7 +86,7 @@ pub fn preset() -> UnitFile {
 }
 
 fn target() -> UnitFile {
-    let mut wanted = vec![PREPARE.to_owned(), WATCH.to_owned()];
+    let mut wanted = [LOOPBACK, PREPARE, WATCH].map(str::to_owned).to_vec();
     for row in supervised() {
         wanted.push(socket_name(row.process));
         if is_on_every_node(row) {

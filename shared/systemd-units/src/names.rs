@@ -14,6 +14,9 @@ pub(crate) const PREPARE: &str = "bulkhead-prepare.service";
 /// What watches them.
 pub(crate) const WATCH: &str = "bulkhead-watch.service";
 
+/// What keeps others off the node's loopback addresses; not of the bundle.
+pub(crate) const LOOPBACK: &str = "bulkhead-loopback.service";
+
 /// What starts and stops all of them.
 pub(crate) const TARGET: &str = "bulkhead.target";
 

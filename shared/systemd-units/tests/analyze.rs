@@ -29,6 +29,9 @@ const EXPOSURE_MAX: [(Process, u32); 8] = [
 /// Of who watches them: root, with four capabilities.
 const EXPOSURE_OF_WATCH_MAX: u32 = 15;
 
+/// Of what loads the rules for loopback addresses: root of the node's network.
+const EXPOSURE_OF_LOOPBACK_MAX: u32 = 14;
+
 /// A root directory with the units, stand-ins for the programs, and systemd's own units.
 fn installed() -> (TempDir, Vec<PathBuf>) {
     let root = tempfile::tempdir().unwrap();
@@ -43,6 +46,7 @@ fn installed() -> (TempDir, Vec<PathBuf>) {
     }
     program(place("/bin/kill"));
     program(place("/bin/sh"));
+    program(place("/usr/sbin/nft"));
     let systemd = Path::new("/usr/lib/systemd/system");
     let own = place("/usr/lib/systemd");
     fs::create_dir_all(&own).unwrap();
@@ -56,9 +60,19 @@ fn installed() -> (TempDir, Vec<PathBuf>) {
     let units = place("/etc/systemd/system");
     fs::create_dir_all(&units).unwrap();
     let mut installed = Vec::new();
-    let supervisor = include_str!("../../../systemd/bulkhead.service").to_owned();
+    let written = [
+        (
+            "bulkhead.service",
+            include_str!("../../../systemd/bulkhead.service"),
+        ),
+        (
+            "bulkhead-loopback.service",
+            include_str!("../../../systemd/bulkhead-loopback.service"),
+        ),
+    ];
+    let written = written.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let files = bundle().into_iter().map(|file| (file.name, file.text));
-    let all = files.chain([("bulkhead.service".to_owned(), supervisor)]);
+    let all = files.chain(written);
     // What is for later versions, this one does not know.
     for (name, text) in all.filter(|(name, _)| !name.contains('/')) {
         let path = units.join(name);
@@ -125,7 +139,11 @@ fn no_service_is_more_exposed_than_it_has_to_be() {
         other => (service_name(other), most),
     });
     let of_watch = ("bulkhead-watch.service".to_owned(), EXPOSURE_OF_WATCH_MAX);
-    for (name, most) in of_processes.into_iter().chain([of_watch]) {
+    let of_loopback = (
+        "bulkhead-loopback.service".to_owned(),
+        EXPOSURE_OF_LOOPBACK_MAX,
+    );
+    for (name, most) in of_processes.into_iter().chain([of_watch, of_loopback]) {
         let threshold = format!("--threshold={most}");
         let words = ["security", "--offline=yes", "--no-pager", &threshold];
         let output = analyze(&words, &root, &[PathBuf::from(&name)]);

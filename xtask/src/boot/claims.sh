@@ -103,6 +103,13 @@ kill_program() {
 volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
 
 is_not() { ! "$@"; }
+# The rules that keep pods off 127.0.0.0/8 of the node.
+loopback_is_kept() { systemctl --quiet is-active bulkhead-loopback.service && nft list table ip bulkhead_loopback; }
+# kernel_is VALUES...: of the settings that the package has, in their order.
+kernel_is() { [ "$(cat /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops | xargs)" = "$*" ]; }
+settings_are_read() { /usr/lib/systemd/systemd-sysctl --cat-config | grep -q '^-kernel.panic_on_oops = 1$'; }
+# A container's kernel is that of the machine, which is not to be changed from here.
+has_own_kernel() { ! systemd-detect-virt --quiet --container; }
 starts_at_boot() { systemctl is-enabled bulkhead.service || systemctl is-enabled bulkhead.target; }
 install_version() {
     dpkg --install "/packages/$1.deb" >> /dpkg.log 2>&1
@@ -181,6 +188,7 @@ until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
 if [ "$(cat /boot-number)" = second ]; then
     claim "after a reboot the supervisor's unit brings the pod back" web_is_ready
+    claim "after a reboot what pods may not reach of the node's loopback is kept from them" loopback_is_kept
     before=$(containers)
     declare -A pids
     for process in supervisor $processes; do pids[$process]=$(pid_in_status "$process"); done
@@ -215,6 +223,7 @@ if [ "$(cat /boot-number)" = second ]; then
     dpkg --purge bulkhead >> /dpkg.log 2>&1
     claim "a purge ends every process" is_not programs_run
     claim "a purge leaves nothing" nothing_is_left
+    claim "a purge leaves no rules of the firewall" is_not nft list table ip bulkhead_loopback
     echo end
     exit
 fi
@@ -275,8 +284,16 @@ case "$(cat /boot-number)" in
         echo end
         exit ;;
 esac
+kernel=$(cat /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops | xargs)
 install_version 1
 claim "the package can be installed" version_is 1
+claim "a boot reads the kernel's settings of the package" settings_are_read
+if has_own_kernel; then
+    claim "an installation sets the kernel as a kubelet does" kernel_is 1 10 1
+else
+    claim "an installation in a container leaves the machine's kernel alone" kernel_is $kernel
+fi
+claim "an installation makes no rules of the firewall" is_not nft list table ip bulkhead_loopback
 claim "an installation makes the users" has_users
 claim "they have the numbers of the topology" have_their_numbers
 claim "an installation starts nothing" is_not programs_run
@@ -289,6 +306,7 @@ web_manifest
 systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
 claim "in the bundle a pod runs" web_is_ready
+claim "in the bundle what pods may not reach of the node's loopback is kept from them" loopback_is_kept
 for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
 # It starts with its first caller, and runs only where programs give credentials.
 pid=$(pid_of_service credential-provider)
@@ -406,6 +424,10 @@ done
 claim "the upgrade of the bundle restarts pod-worker-pool last" pool_started_last
 claim "after the upgrade every process is ready" all_are_ready
 claim "no container noticed the upgrade of the bundle" containers_are_those_of_before
+claim "after the upgrade of the bundle pods are kept off the node's loopback" loopback_is_kept
+nft delete table ip bulkhead_loopback
+systemctl reload bulkhead-loopback.service
+claim "rules that somebody has removed can be loaded again" loopback_is_kept
 claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
 claim "it is told that nothing keeps processes off metadata services on cgroup version 1" is_told "$of_egress"

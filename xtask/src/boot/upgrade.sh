@@ -30,6 +30,7 @@ try_upgrade() {
         began_again $processes
         claim "$starter: after the upgrade every process is ready" all_are_ready
         claim "$starter: the pod is ready after the upgrade" web_is_ready
+        claim "$starter: after the upgrade pods are kept off the node's loopback" loopback_is_kept
         claim "$starter: no container noticed the upgrade" containers_are_those_of_before
         [ "$starter" = bulkhead.service ] || claim "$starter: after the upgrade somebody watches" watch_is_active
         rm /etc/kubernetes/manifests/web.json

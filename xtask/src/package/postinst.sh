@@ -34,9 +34,15 @@ unusable() {
 systemd-sysusers bulkhead.conf
 mkdir -p /etc/kubernetes/manifests
 [ -d /run/systemd/system ] || exit 0
+# What else is set for these in sysctl.d counts, too. A container may not set them.
+/usr/lib/systemd/systemd-sysctl --prefix=vm/overcommit_memory --prefix=kernel/panic \
+    --prefix=kernel/panic_on_oops || true
 systemctl daemon-reload
 # The first installation, and not an upgrade.
 [ -n "$2" ] || exit 0
+if systemctl --quiet is-active bulkhead.service || systemctl --quiet is-active bulkhead.target; then
+    systemctl reload-or-restart bulkhead-loopback.service || true
+fi
 job try-restart bulkhead.service
 # It is active for as long as the bundle runs or comes up.
 if systemctl --quiet is-active bulkhead-prepare.service; then

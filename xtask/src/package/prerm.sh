@@ -9,4 +9,4 @@ systemctl disable --now --quiet bulkhead.service bulkhead.target
 for process in @PROCESSES@; do
     systemctl stop --quiet "bulkhead-$process.socket" "bulkhead-$process.service"
 done
-systemctl stop --quiet bulkhead-prepare.service
+systemctl stop --quiet bulkhead-prepare.service bulkhead-loopback.service
