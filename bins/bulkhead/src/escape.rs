@@ -77,12 +77,7 @@ fn show(character: char, shown: &mut String) {
             shown.push(char::from(character as u8 + b'@'));
         }
         '\x7f' => *shown += "^?",
-        // Control characters of eight bits.
-        '\u{80}'..='\u{9f}'
-        // What turns the direction of text.
-        | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        // What breaks lines, or is not seen. The two joiners are letters' own.
-        | '\u{200b}' | '\u{2028}'..='\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{feff}' => {
+        _ if telemetry::misleads(character) => {
             *shown += &format!("<U+{:04X}>", u32::from(character));
         }
         _ => shown.push(character),

@@ -180,7 +180,8 @@ impl LineSplitter {
     }
 }
 
-/// Without control characters: nobody's terminal is reprogrammed by a log.
+/// Without control characters, and what turns or hides text: nobody's terminal is
+/// reprogrammed by a log, and none of its lines looks like another.
 fn printable(bytes: &[u8]) -> String {
     let mut line = String::new();
     for character in String::from_utf8_lossy(bytes).chars() {
@@ -190,7 +191,7 @@ fn printable(bytes: &[u8]) -> String {
         }
         line.push(match character {
             '\t' => ' ',
-            character if character.is_control() => REPLACEMENT,
+            character if telemetry::misleads(character) => REPLACEMENT,
             character => character,
         });
     }
@@ -208,6 +209,11 @@ mod tests {
         assert_eq!(splitter.push(b"o\x1b[2J\n\nrest"), ["two\u{fffd}[2J", ""]);
         assert_eq!(splitter.finish().as_deref(), Some("rest"));
         assert_eq!(splitter.finish(), None);
+        let turned = "a\u{202e}b\u{2066}c\u{200b}d\u{2028}e\n";
+        assert_eq!(
+            splitter.push(turned.as_bytes()),
+            ["a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e"]
+        );
         let long = splitter.push(&[b'x'; 2 * MAX_LINE_BYTES + 1]);
         assert_eq!(long.len(), 2);
         assert_eq!(splitter.finish().as_deref(), Some("x"));

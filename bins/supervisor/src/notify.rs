@@ -67,7 +67,7 @@ pub(crate) struct Message {
     pub(crate) ready: bool,
     /// `WATCHDOG=1`
     pub(crate) beat: bool,
-    /// `STATUS=`, without control characters.
+    /// `STATUS=`, without control characters and what turns or hides text.
     pub(crate) status: Option<String>,
     /// `FDSTORE=1`
     pub(crate) keeps: bool,
@@ -109,7 +109,7 @@ fn status_line(text: &[u8]) -> String {
         if line.len() + character.len_utf8() > MAX_STATUS_BYTES {
             break;
         }
-        if !character.is_control() {
+        if !telemetry::misleads(character) {
             line.push(character);
         }
     }

@@ -263,10 +263,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As much of `text` as a status line may have, without control characters.
+/// As much of `text` as a status line may have, without control characters and what turns or
+/// hides text.
 fn status_line(text: &str) -> String {
     let characters = text.chars();
-    let line: String = characters.filter(|it| !it.is_control()).collect();
+    let line: String = characters.filter(|it| !telemetry::misleads(*it)).collect();
     shortened(&line, MAX_STATUS_BYTES)
 }
 
@@ -411,12 +412,13 @@ mod tests {
 
     #[test]
     fn a_status_line_is_cut_by_bytes_between_characters() {
-        assert_eq!(status_line("3 pods\n\u{1b}[2J"), "3 pods[2J");
+        assert_eq!(status_line("3 pods\n\u{1b}[2J\u{202e}"), "3 pods[2J");
         assert_eq!(status_line(&"x".repeat(5000)).len(), MAX_STATUS_BYTES);
         assert_eq!(shortened("abcdefg", 6), "abc…");
         assert_eq!(shortened("abcdef", 6), "abcdef");
         assert_eq!(shortened("äöü", 5), "ä…");
-        // Three bytes each: 200 of them would be too long a message.
-        assert_eq!(status_line(&"\u{20ac}".repeat(200)).chars().count(), 66);
+        // Three bytes each, the mark too.
+        let long = status_line(&"\u{20ac}".repeat(MAX_STATUS_BYTES));
+        assert_eq!(long.chars().count(), MAX_STATUS_BYTES / 3);
     }
 }

@@ -59,6 +59,19 @@ where
     }
 }
 
+/// Whether a character may make text look like other text: a terminal acts on it, or it
+/// turns the direction of text, breaks lines, or is not seen.
+#[must_use]
+pub fn misleads(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            // The two joiners are letters' own.
+            | '\u{200b}' | '\u{2028}'..='\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{feff}'
+        )
+}
+
 /// Whether a text is a filter in the form of [`LEVEL_VARIABLE`].
 ///
 /// # Errors
