@@ -15,8 +15,10 @@ use test_support::{
 
 #[test]
 fn an_http_endpoint_is_followed_and_its_errors_are_not() -> Result<()> {
-    let (ground, server) =
-        with_server("{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": []}")?;
+    let (ground, server) = with_server(
+        "{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": []}",
+        with_url,
+    )?;
     ground.apply("file", ground.app("file", &[]))?;
     ground.ready("file")?;
     let list = |pods: &[(&str, &str)]| {
@@ -106,7 +108,7 @@ fn errors_change_nothing(
 
 #[test]
 fn an_endpoint_that_does_not_answer_holds_up_no_file() -> Result<()> {
-    let (mut ground, server) = with_server("")?;
+    let (mut ground, server) = with_server("", with_name)?;
     server.answer(200, &manifest("web", ground.app("web", &[])).to_string());
     let before = identity(&ground.ready("web")?)?;
     ground.apply("file", ground.app("file", &[]))?;
@@ -192,13 +194,25 @@ fn complaint(ground: &Ground, server: &ManifestServer, words: &str) -> Result<()
 }
 
 /// A node whose second source is a server that answers with this first.
-fn with_server(answer: &str) -> Result<(Ground, ManifestServer)> {
+fn with_server(
+    answer: &str,
+    options: impl FnOnce(&ManifestServer) -> BulkheadOptions,
+) -> Result<(Ground, ManifestServer)> {
     let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
     let server = ManifestServer::start(containerd.node(), 200, answer)?;
-    let bulkhead = BulkheadInstance::start(&containerd, &with_url(&server))?;
+    let bulkhead = BulkheadInstance::start(&containerd, &options(&server))?;
     let ground = Ground {
         bulkhead,
         containerd,
     };
     Ok((ground, server))
+}
+
+/// By the name of its host, which config-sourcer looks up in its confinement.
+fn with_name(server: &ManifestServer) -> BulkheadOptions {
+    let mut options = with_url(server);
+    let url = server.url().replace("127.0.0.1", "localhost");
+    let configuration = &mut options.kubelet_configuration;
+    configuration.insert("staticPodURL".to_owned(), json!(url));
+    options
 }
