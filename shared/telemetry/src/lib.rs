@@ -4,6 +4,8 @@
 //! The level comes from `BULKHEAD_LOG` (`info` when unset), the format from
 //! `BULKHEAD_LOG_FORMAT` (`text` or `json`).
 
+use std::io;
+
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -19,7 +21,7 @@ pub const FORMAT_VARIABLE: &str = "BULKHEAD_LOG_FORMAT";
 
 /// Starts logging to standard error. A second call in one process changes nothing.
 pub fn start() {
-    start_on(std::io::stderr);
+    start_on(io::stderr);
 }
 
 /// Starts logging to what `writers` makes. A second call in one process changes
@@ -42,7 +44,7 @@ where
     };
     let registry = tracing_subscriber::registry().with(levels);
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(writers)
+        .with_writer(Plain(writers))
         .with_ansi(false)
         .with_target(false);
     let json = std::env::var(FORMAT_VARIABLE).is_ok_and(|format| format == "json");
@@ -70,6 +72,37 @@ pub fn misleads(character: char) -> bool {
             // The two joiners are letters' own.
             | '\u{200b}' | '\u{2028}'..='\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{feff}'
         )
+}
+
+/// Writes with [`char::REPLACEMENT_CHARACTER`] for what misleads: under systemd nothing else
+/// looks at a line before it is in the journal.
+struct Plain<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Plain<W> {
+    type Writer = Plain<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Plain(self.0.make_writer())
+    }
+}
+
+impl<W: io::Write> io::Write for Plain<W> {
+    /// Takes all: the subscriber writes whole events.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let show = |character| match character {
+            '\n' | '\t' => character,
+            character if misleads(character) => char::REPLACEMENT_CHARACTER,
+            character => character,
+        };
+        let shown: String = text.chars().map(show).collect();
+        self.0.write_all(shown.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Whether a text is a filter in the form of [`LEVEL_VARIABLE`].
@@ -139,7 +172,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::Mutex;
 
     use tracing::Level;
@@ -230,16 +262,19 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_no_filter_is_one_warning_and_info_is_logged() {
+    fn a_variable_that_is_no_filter_is_one_warning_and_what_is_logged_misleads_nobody() {
         start_with("verbose", || Log);
         tracing::info!("shown");
         tracing::debug!("hidden");
+        tracing::info!(error = %"a\u{202e}b\u{9b}2Jc\u{2028}d\u{e4}", "turned\u{2066}");
         let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
         let lines: Vec<_> = log.lines().collect();
-        let [warning, shown] = lines[..] else {
+        let [warning, shown, turned] = lines[..] else {
             panic!("{log}");
         };
         assert!(warning.contains("WARN BULKHEAD_LOG does not count: \"verbose\""));
         assert!(shown.contains("shown"));
+        let told = "turned\u{fffd} error=a\u{fffd}b\u{fffd}2Jc\u{fffd}d\u{e4}";
+        assert!(turned.contains(told), "{turned:?}");
     }
 }
