@@ -132,17 +132,9 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     lifecycle.ready();
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
-        let [policy, conditions] = told.status_lines();
-        // What is wrong comes before what goes on all the time.
-        joined(&[
-            shutdown_line.status_line(),
-            policy,
-            conditions,
-            known.status_line(),
-            driver_line.clone(),
-            class_cgroups.status_line(),
-            told.turns.status_line(),
-        ])
+        let own = [shutdown_line.status_line(), known.status_line()];
+        let cgroups = [driver_line.clone(), class_cgroups.status_line()];
+        joined(&[&own[..], &cgroups, &told.status_lines()].concat())
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // the first ever ends.

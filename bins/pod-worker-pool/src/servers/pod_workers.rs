@@ -11,10 +11,8 @@ use ipc::limits::{
 };
 use pod::identity::check_uid;
 use pod::{PodIdentity, PodSource};
-use pod_lifecycle::termination::{MAX_MESSAGE_BYTES, MAX_REASON_BYTES};
-use pod_lifecycle::{
-    DesiredPod, EvictionRequest, KillRequest, Refusal, Subject, Update, UpdateKind,
-};
+use pod_lifecycle::termination::MAX_MESSAGE_BYTES;
+use pod_lifecycle::{DesiredPod, KillRequest, Refusal, Subject, Update, UpdateKind};
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
@@ -82,7 +80,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
         truncate(&mut cause, MAX_CAUSE_BYTES);
         let kind = kind_of(&request)?;
         let kill = match kind {
-            UpdateKind::Kill => request.kill.map(kill_of).transpose()?,
+            UpdateKind::Kill => request.kill.map(kill_of),
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync => None,
         };
         let identity = identity_of(request.pod)?;
@@ -290,23 +288,15 @@ fn identity_of(reference: Option<v1::PodReference>) -> Result<PodIdentity, Statu
     PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
 }
 
-fn kill_of(options: v1::KillOptions) -> Result<KillRequest, Status> {
-    if options.reason.len() > MAX_REASON_BYTES || options.message.len() > MAX_MESSAGE_BYTES {
-        return Err(Status::invalid_argument(
-            "the reason of the kill is too long",
-        ));
-    }
+/// Nothing here ends a pod for good: that its source wants it again starts it again.
+fn kill_of(options: v1::KillOptions) -> KillRequest {
     let grace = options.grace_period_seconds;
     let requested_at = options.requested_at_unix_nanos;
-    Ok(KillRequest {
+    KillRequest {
         grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         requested_at: (requested_at > 0).then_some(UnixNanos(requested_at)),
-        eviction: options.evict.then_some(EvictionRequest {
-            reason: options.reason,
-            message: options.message,
-            is_disruption: false,
-        }),
-    })
+        eviction: None,
+    }
 }
 
 fn checked_verdicts(request: &v1::UpdatePodRequest) -> Result<Vec<v1::ProbeVerdict>, Status> {

@@ -49,8 +49,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// What people are told of these parts; empty lines for those with nothing to tell.
-    pub(crate) fn status_lines(&self) -> [String; 2] {
-        [self.policy.status_line(), self.conditions.status_line()]
+    /// What goes on all the time comes after what is wrong.
+    pub(crate) fn status_lines(&self) -> [String; 3] {
+        [
+            self.policy.status_line(),
+            self.conditions.status_line(),
+            self.turns.status_line(),
+        ]
     }
 }
 

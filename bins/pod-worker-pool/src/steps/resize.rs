@@ -9,14 +9,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cri::v1;
-use pod::core::{Container as ContainerSpec, ResourceRequirements};
 use pod::resources::PodCgroupResources;
-use pod::{Pod, PodExt, PodIdentity};
+use pod::{Pod, PodExt, PodIdentity, resize_event};
 use pod_lifecycle::instance_resources::{InstanceResources, with_kept_resources, with_resources};
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{Plan, Resize};
 use pod_lifecycle::stop::KillReason;
-use serde::Serialize;
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
@@ -68,7 +66,7 @@ pub(super) fn is_under_way(plan: &Plan) -> bool {
 pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: &mut Memory) {
     if is_under_way(plan) {
         if memory.announced.insert(Announcement::Resize) {
-            let message = message("Pod resize started", target.pod, "");
+            let message = resize_event::message("Pod resize started", target.pod, "");
             let events = &steps.events;
             events.normal(target.identity, "", "ResizeStarted", &message);
         }
@@ -77,7 +75,7 @@ pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: 
     let is_settled = matches!(plan, Plan::Work(work) if work.starts.is_empty());
     if is_settled && memory.announced.remove(&Announcement::Resize) {
         memory.resize_error = None;
-        let message = message("Pod resize completed", target.pod, "");
+        let message = resize_event::message("Pod resize completed", target.pod, "");
         let events = &steps.events;
         events.normal(target.identity, "", "ResizeCompleted", &message);
     }
@@ -93,50 +91,11 @@ pub(super) fn note(
 ) {
     let error = resized.as_ref().err().map(|error| error.message.clone());
     if let (Some(error), None) = (&error, &memory.resize_error) {
-        let message = message("Pod resize error", target.pod, error);
+        let message = resize_event::message("Pod resize error", target.pod, error);
         let events = &steps.events;
         events.warning(target.identity, "", "ResizeError", &message);
     }
     memory.resize_error = error;
-}
-
-/// What the pod is to have, as a kubelet tells it in these events.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    init_containers: Vec<OfContainer<'a>>,
-    containers: Vec<OfContainer<'a>>,
-    /// That of an API server's object.
-    generation: i64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    error: &'a str,
-}
-
-#[derive(Serialize)]
-struct OfContainer<'a> {
-    name: &'a str,
-    resources: ResourceRequirements,
-}
-
-fn message(what: &str, pod: &Pod, error: &str) -> String {
-    fn all(containers: &[ContainerSpec]) -> Vec<OfContainer<'_>> {
-        let of_containers = containers.iter().map(|spec| OfContainer {
-            name: &spec.name,
-            resources: spec.resources.clone().unwrap_or_default(),
-        });
-        of_containers.collect()
-    }
-    let summary = Summary {
-        init_containers: all(pod.init_containers()),
-        containers: all(pod.containers()),
-        generation: pod.metadata.generation.unwrap_or_default(),
-        error,
-    };
-    match serde_json::to_string(&summary) {
-        Ok(summary) => format!("{what}: {summary}"),
-        Err(_) => what.to_owned(),
-    }
 }
 
 /// Makes these changes. One that is refused holds up no other: a pool that was killed may

@@ -190,7 +190,7 @@ async fn carry_out(
         return Ok(None);
     }
     post_start::begin(steps, target, &work.post_starts, memory).await;
-    let resized = resize::resize(steps, target, &work.resizes, memory).await;
+    let resized = Box::pin(resize::resize(steps, target, &work.resizes, memory)).await;
     resize::note(steps, target, &resized, memory);
     match resized {
         Ok(()) if !work.resizes.is_empty() => Ok(None),

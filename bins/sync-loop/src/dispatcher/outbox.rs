@@ -112,7 +112,6 @@ impl WorkerUpdate {
             Work::Kill(kill) => Some(KillOptions {
                 grace_period_seconds: kill.grace_period_seconds,
                 requested_at_unix_nanos: kill.requested_at.0,
-                ..KillOptions::default()
             }),
             _ => None,
         };

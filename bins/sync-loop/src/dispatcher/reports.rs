@@ -2,9 +2,7 @@
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use pod::core::{Container, ResourceRequirements};
-use pod::{Pod, PodDocument, PodExt};
-use serde::Serialize;
+use pod::{PodDocument, resize_event};
 
 use super::admission::{Admission, Rejection};
 use super::desired_pods::DesiredPods;
@@ -50,52 +48,14 @@ pub(super) fn resize_waits(
     let document = pods.document(uid)?;
     let pending = admission.pending_resize(uid, pods)?;
     let pod = document.decode().ok()?;
-    let (word, reason) = match pending.is_infeasible {
-        true => ("Infeasible", "ResizeInfeasible"),
-        false => ("Deferred", "ResizeDeferred"),
+    let (what, reason) = match pending.is_infeasible {
+        true => ("Pod resize Infeasible", "ResizeInfeasible"),
+        false => ("Pod resize Deferred", "ResizeDeferred"),
     };
     let why = &pending.message;
     tracing::info!(pod = %document.identity(), reason, why, "a resize waits");
-    let message = resize_message(&pod, word, why);
+    let message = resize_event::message(what, &pod, why);
     let reference = Some(document.identity().into());
     let event = warning(reference, "", reason, message, now);
     Some(Action::ReportEvent(event))
-}
-
-/// What the pod is to have, as a kubelet tells it in these events.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    init_containers: Vec<OfContainer<'a>>,
-    containers: Vec<OfContainer<'a>>,
-    /// That of an API server's object.
-    generation: i64,
-    error: &'a str,
-}
-
-#[derive(Serialize)]
-struct OfContainer<'a> {
-    name: &'a str,
-    resources: ResourceRequirements,
-}
-
-fn resize_message(pod: &Pod, word: &str, error: &str) -> String {
-    fn all(containers: &[Container]) -> Vec<OfContainer<'_>> {
-        let of_containers = containers.iter().map(|container| OfContainer {
-            name: &container.name,
-            resources: container.resources.clone().unwrap_or_default(),
-        });
-        of_containers.collect()
-    }
-    let summary = Summary {
-        init_containers: all(pod.init_containers()),
-        containers: all(pod.containers()),
-        generation: pod.metadata.generation.unwrap_or_default(),
-        error,
-    };
-    match serde_json::to_string(&summary) {
-        Ok(summary) => format!("Pod resize {word}: {summary}"),
-        Err(_) => format!("Pod resize {word}"),
-    }
 }
