@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use test_support::images::{BUSYBOX, TESTAPP};
 use test_support::node::NODE_INTERFACE;
 use test_support::observe::{container_id, container_status};
-use test_support::{http, wait_for};
+use test_support::{BulkheadOptions, http, wait_for};
 
 /// What admission says about a port that is taken.
 const PORT_TAKEN: &str =
@@ -75,6 +75,87 @@ fn a_port_of_the_node_leads_to_one_pod_and_a_second_one_is_refused() -> Result<(
     ground.apply("next", with_port("TCP"))?;
     ground.ready("next")?;
     assert_eq!(hostname_behind(&ground, port)?, own_name(&ground, "next"));
+    Ok(())
+}
+
+/// What the package loads: `bulkhead-loopback.service`.
+const LOOPBACK_RULES: &str = include_str!("../../../systemd/nftables/loopback.nft");
+
+/// How many packets the rules have dropped so far.
+fn dropped(ground: &Ground) -> Result<u64> {
+    let table = ["list", "table", "ip", "bulkhead_loopback"];
+    let shown = ground.node().output("/usr/sbin/nft", &table)?;
+    let (_, counted) = shown.split_once("counter packets ").context("no counter")?;
+    let number = counted.split(' ').next().unwrap_or_default();
+    Ok(number.parse()?)
+}
+
+/// A pod that sends what is for loopback addresses to the node, and takes the answers.
+fn visitor_of_loopback(ground: &Ground) -> Result<String> {
+    let mut shell = shell();
+    shell["securityContext"] = json!({ "capabilities": { "add": ["NET_ADMIN"] } });
+    let takes_answers = json!([{ "name": "net.ipv4.conf.all.route_localnet", "value": "1" }]);
+    let context = json!({ "sysctls": takes_answers });
+    let spec = json!({ "containers": [shell], "securityContext": context });
+    ground.apply("visitor", spec)?;
+    ground.ready("visitor")?;
+    let script = "gateway=$(ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p') &&
+        ip address delete 127.0.0.1/8 dev lo && ip route add 127.0.0.0/8 via $gateway &&
+        echo $gateway";
+    let gateway = ground.exec("visitor", "shell", &["sh", "-c", script])?;
+    Ok(gateway.trim_end().to_owned())
+}
+
+#[test]
+fn a_port_of_a_pod_is_served_at_the_nodes_loopback_and_no_pod_reaches_what_else_is_there()
+-> Result<()> {
+    let sysctls = json!(["net.ipv4.conf.all.route_localnet"]);
+    let ground = Ground::start_with(&BulkheadOptions {
+        policy: Some("[sources]\nfile = \"privileged\"\n".to_owned()),
+        kubelet_configuration: [("allowedUnsafeSysctls".to_owned(), sysctls)]
+            .into_iter()
+            .collect(),
+        ..BulkheadOptions::default()
+    })?;
+    let on_node = json!({ "hostNetwork": true, "containers": [server("app", 18081)] });
+    ground.apply("on-node", on_node)?;
+    let mut app = server("app", 8080);
+    app["ports"] = json!([{ "containerPort": 8080, "hostPort": 18080 }]);
+    ground.apply("holder", json!({ "containers": [app] }))?;
+    ground.ready("on-node")?;
+    ground.ready("holder")?;
+    let gateway = visitor_of_loopback(&ground)?;
+    let port = SocketAddr::from(([127, 0, 0, 1], 18080));
+    let at_gateway = format!("http://{gateway}:18081/hostname");
+    let of_node = hostname_behind(&ground, SocketAddr::new(gateway.parse()?, 18081))?;
+    assert_eq!(fetch(&ground, "visitor", &at_gateway)?, of_node);
+    let at_loopback = [
+        "http://127.0.0.1:18081/hostname",
+        "http://127.9.8.7:18081/hostname",
+    ];
+
+    // The plugin of host ports has opened all of it.
+    assert_eq!(hostname_behind(&ground, port)?, own_name(&ground, "holder"));
+    for url in at_loopback {
+        assert_eq!(fetch(&ground, "visitor", url)?, of_node);
+    }
+
+    let rules = ground.node().directory().join("loopback.nft");
+    fs::write(&rules, LOOPBACK_RULES)?;
+    let load = ["-f".as_ref(), rules.as_os_str()];
+    // A second time, they take the place of the first.
+    for _ in 0..2 {
+        ground.node().output("/usr/sbin/nft", &load)?;
+    }
+    assert_eq!(dropped(&ground)?, 0);
+    for url in at_loopback {
+        let before = dropped(&ground)?;
+        let command = ["timeout", "2", "wget", "-q", "-O", "-", url];
+        assert!(ground.exec("visitor", "shell", &command).is_err(), "{url}");
+        assert!(dropped(&ground)? > before, "{url}");
+    }
+    assert_eq!(hostname_behind(&ground, port)?, own_name(&ground, "holder"));
+    assert_eq!(fetch(&ground, "visitor", &at_gateway)?, of_node);
     Ok(())
 }
 
