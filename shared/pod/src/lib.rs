@@ -20,6 +20,7 @@ pub mod node_shutdown;
 pub mod phase;
 pub mod probe;
 pub mod quantity;
+pub mod resize_event;
 pub mod resources;
 pub mod restart;
 pub mod runtime_class;
