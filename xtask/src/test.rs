@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check that CI makes, with one closing line.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -15,6 +16,10 @@ use crate::{packages, report};
 /// Tests with a containerd of their own that run at a time: each keeps a processor busy
 /// now and then, and CI has two. With three a test ran out of time.
 const E2E_THREADS: &str = "2";
+
+/// What a test writes before the rest of a line, past the capture of its output, when this
+/// machine lacks what it needs. The line may have begun with the test's name.
+const NOT_TRIED: &str = "not tried here: ";
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
@@ -53,6 +58,8 @@ const ALL_STEPS: [Step; 5] = [
 struct Results {
     totals: Totals,
     failures: Failures,
+    /// What tests passed without, for want of something on this machine.
+    not_tried: BTreeSet<String>,
 }
 
 /// Sums of what the test programs report.
@@ -80,7 +87,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             failed_steps.push(title(step));
         }
     }
-    let Results { totals, failures } = results;
+    let Results {
+        totals,
+        failures,
+        not_tried,
+    } = results;
+    for what in &not_tried {
+        report::line(what);
+    }
     // Said again at the end: there are thousands of lines above.
     for failure in failures.summaries() {
         report::line(&failure);
@@ -171,9 +185,16 @@ fn count(command: &mut Command, results: &mut Results) -> Result<bool> {
         let line = String::from_utf8_lossy(&line);
         report::line(&line);
         results.totals.add(&line);
+        results.not_tried.extend(not_tried(&line));
         results.failures.add(&line);
     }
     Ok(child.wait().context("cannot wait for cargo")?.success())
+}
+
+/// What a line says was not tried, with these words.
+fn not_tried(line: &str) -> Option<String> {
+    let begin = line.find(NOT_TRIED)?;
+    Some(line[begin..].trim_end().to_owned())
 }
 
 impl Totals {
@@ -220,6 +241,18 @@ impl fmt::Display for Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_tried_is_found_in_whatever_line_it_is() {
+        let told = Some("not tried here: quotas: no kernel".to_owned());
+        for line in [
+            "not tried here: quotas: no kernel",
+            "test state::quotas ... not tried here: quotas: no kernel",
+        ] {
+            assert_eq!(not_tried(line), told, "{line}");
+        }
+        assert_eq!(not_tried("test state::quotas ... ok"), None);
+    }
 
     #[test]
     fn results_of_several_programs_add_up() {

@@ -8,7 +8,7 @@ use e2e::volumes::{config_error, shell, with_volume};
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 use test_support::observe::container_status;
-use test_support::{ContainerdOptions, PrivateContainerd};
+use test_support::{ContainerdOptions, PrivateContainerd, not_tried};
 use topology::Process;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
@@ -26,6 +26,7 @@ fn a_container_with_a_stop_signal_waits_for_a_runtime_that_has_it() -> Result<()
         ground.remove("signalled")?;
         return Ok(());
     }
+    not_tried("stop signals of containers: this runtime has none");
     let message = config_error(&ground, "signalled", "shell")?;
     let words = format!(
         "spec.containers[0].lifecycle.stopSignal: it is not supported by the runtime, {} {}",
@@ -50,6 +51,7 @@ fn an_image_is_mounted_where_the_runtime_can_and_told_of_where_not() -> Result<(
         assert!(ground.exec("files", "shell", &write).is_err());
         return Ok(());
     }
+    not_tried("volumes of images: this runtime has none");
     let message = config_error(&ground, "files", "shell")?;
     let words = format!(
         "spec.containers[0].volumeMounts[0]: it is not supported by the runtime, {} {}",
@@ -97,6 +99,7 @@ fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() 
     let features = default.and_then(|handler| handler.features);
     ground.apply("mapped", pod_with_users())?;
     if !features.unwrap_or_default().user_namespaces {
+        not_tried("users of a pod's own: this runtime has none");
         let words = format!(
             "Failed to create pod sandbox: can't set `spec.hostUsers: false`: the runtime, {} {}",
             runtime.runtime_name, runtime.runtime_version
@@ -168,6 +171,7 @@ fn a_runtime_that_tells_its_cgroup_driver_comes_before_the_configuration() -> Re
     drop(containerd);
     if let Err(error) = told {
         assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+        not_tried("the runtime's cgroup driver against the configured one: this one tells none");
         return Ok(());
     }
     // That of the test makes cgroups itself, and a node without systemd can have no other.

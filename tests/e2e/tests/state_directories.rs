@@ -17,7 +17,7 @@ use flate2::read::GzDecoder;
 use nix::fcntl::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
 use test_support::{
-    BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, wait_for,
+    BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, not_tried, wait_for,
 };
 use topology::{Process, row};
 
@@ -151,13 +151,9 @@ fn the_quotas_are_set_before_services_of_systemd_start() -> Result<()> {
 }
 
 /// Not started yet; absent where the kernel has no quotas.
-#[expect(
-    clippy::print_stderr,
-    reason = "whoever reads the test's output is told"
-)]
 fn on_a_disk_with_quotas() -> Result<Option<(PrivateContainerd, BulkheadInstance)>> {
     if !kernel_has_quotas()? {
-        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+        not_tried("quotas of state directories: this kernel was built without CONFIG_QFMT_V2");
         return Ok(None);
     }
     let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;

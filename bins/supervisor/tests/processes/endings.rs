@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use topology::Process;
 
-use crate::node::{Node, PATIENCE, all_ready, came_back, exists, row, supervised};
+use crate::node::{Node, PATIENCE, all_ready, came_back, exists, not_tried, row, supervised};
 
 fn kill_hard(pid: u32) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
@@ -107,7 +107,7 @@ async fn what_does_not_end_delays_the_next_run_and_shows() {
     let text = format!("{pid} escaped ");
     let escaped = node.last_number_logged(Process::Pleg, &text).await;
     let Some(ice) = Ice::around(escaped) else {
-        eprintln!("not tried: only cgroups of version 1 keep a killed process from ending");
+        not_tried("a killed process that does not end: only cgroups of version 1 keep one from it");
         return;
     };
     node.behave(Process::Pleg, "serve");
