@@ -7,7 +7,7 @@ use nix::unistd::{Gid, fchown};
 use pod::Pod;
 use pod_volumes::{EmptyDir, Medium};
 
-use super::memory::{self, Content, Root, Swap};
+use super::memory::{self, Content, Root};
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
@@ -53,7 +53,6 @@ pub(super) fn make(
         }
         Medium::Memory { limit_bytes } => Content::Memory {
             bytes: limit_bytes.map_or(memory_bytes, |limit| limit.min(memory_bytes)),
-            swap: Swap::Allowed,
         },
         Medium::HugePages {
             page_bytes,

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{getegid, geteuid};
 use pod_volumes::{Files, VolumeFile};
 
-use super::memory::{self, Content, Swap};
+use super::memory::{self, Content};
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
@@ -50,7 +50,6 @@ pub(super) fn write(
     if files.kind.is_in_memory() {
         let content = Content::Memory {
             bytes: memory_bytes,
-            swap: Swap::Avoided,
         };
         memory::mount_on(kind, name, content, memory::Root::default())?;
     }

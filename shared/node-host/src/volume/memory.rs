@@ -14,24 +14,14 @@ const HUGETLBFS: &str = "hugetlbfs";
 /// Of the directory that it is mounted on, which nobody sees after.
 const MODE_BELOW: u32 = 0o777;
 
-/// Whether what is in memory may be written to the swap space of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Swap {
-    /// As the node does with all memory.
-    Allowed,
-    /// Never, where the kernel can promise that (Linux 6.4).
-    Avoided,
-}
-
 /// What a file system in memory is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Memory as programs have it.
+    /// Memory as programs have it, that is never written to the swap space of the node where
+    /// the kernel can promise that (Linux 6.4).
     Memory {
         /// Most bytes in it.
         bytes: u64,
-        /// Whether it may leave the memory.
-        swap: Swap,
     },
     /// Huge pages.
     HugePages {
@@ -90,15 +80,12 @@ pub(super) fn mount_on(
         mount(source, &path, source, MsFlags::empty(), Some(&*options))
     };
     let made = match content {
-        Content::Memory { bytes, swap } => {
+        Content::Memory { bytes } => {
             let options = format!("size={bytes}");
-            match swap {
-                Swap::Allowed => mounted(&options),
+            match mounted(&format!("{options},noswap")) {
                 // An older kernel does not know the option.
-                Swap::Avoided => match mounted(&format!("{options},noswap")) {
-                    Err(Errno::EINVAL) => mounted(&options),
-                    made => made,
-                },
+                Err(Errno::EINVAL) => mounted(&options),
+                made => made,
             }
         }
         Content::HugePages {
