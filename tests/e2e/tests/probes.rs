@@ -243,7 +243,8 @@ fn a_probe_that_takes_too_long_has_failed() -> Result<()> {
 #[test]
 fn an_http_probe_asks_as_its_fields_say() -> Result<()> {
     let ground = Ground::start(json!({}))?;
-    // On the node's loopback interface, where only a probe with a host goes.
+    // On the node's loopback interface, where only a probe with a host goes; by its name,
+    // which the prober looks up in its confinement.
     let server = ManifestServer::start(ground.bulkhead.node(), 200, "fine")?;
     let url = server.url();
     let port = url
@@ -252,7 +253,7 @@ fn an_http_probe_asks_as_its_fields_say() -> Result<()> {
         .and_then(|rest| rest.split('/').next());
     let port: u16 = port.context("no port")?.parse()?;
     let elsewhere = json!({
-        "host": "127.0.0.1", "port": port, "path": "/probe?a=b",
+        "host": "localhost", "port": port, "path": "/probe?a=b",
         "httpHeaders": [
             { "name": "X-Token", "value": "first" },
             { "name": "X-Token", "value": "second" },

@@ -63,7 +63,7 @@ impl InstancePaths {
         format!(
             "[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
              devices = [{disk:?}, {file:?}]\nhostNetwork = true\nhostPID = true\nhostIPC = true\n\
-             hostPorts = [\"18000-18999\"]\nprobeHosts = [\"127.0.0.1\"]\n",
+             hostPorts = [\"18000-18999\"]\nprobeHosts = [\"127.0.0.1\", \"localhost\"]\n",
             shared = self.shared,
             disk = self.shared.join("block"),
             file = self.shared.join("file"),
