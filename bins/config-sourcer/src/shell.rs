@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
 use bulkhead_api::v1::objects_server::ObjectsServer;
@@ -22,9 +21,6 @@ use crate::object_directory::Owner;
 use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
 use crate::snapshot::Problem;
-
-/// How often the main loop shows that it is alive.
-const BEAT: Duration = Duration::from_secs(1);
 
 /// Largest request that is only a question.
 const MAX_QUESTION_BYTES: usize = 4096;
@@ -91,7 +87,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
     // block, files of manifests and of state, has threads of its own.
     tokio::select! {
         result = serving => Ok(result?),
-        never = beat(context.lifecycle) => match never {},
+        never = context.lifecycle.keep_beating() => match never {},
         never = shown => match never {},
         never = optional(files.map(|(source, writer)| source.run(writer))) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
@@ -109,15 +105,6 @@ fn routes(publication: Publication, objects: ObjectPublication) -> Routes {
     Routes::new(ConfigSourcerServer::new(publication))
         .add_service(pods)
         .add_service(objects)
-}
-
-async fn beat(lifecycle: Lifecycle) -> Infallible {
-    let mut tick = tokio::time::interval(BEAT);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        lifecycle.beat();
-    }
 }
 
 /// Shows how the sources and the objects stand, whenever that changes.

@@ -1,18 +1,12 @@
 //! The process: the service until shutdown.
 
-use std::convert::Infallible;
-use std::time::Duration;
-
 use bulkhead_api::v1::credential_provider_server::CredentialProviderServer;
 use node_config::CredentialProviders;
-use process::{Context, Lifecycle};
+use process::Context;
 use tonic::service::Routes;
 
 use crate::programs::Programs;
 use crate::server::Server;
-
-/// How often the main loop shows that it is alive.
-const BEAT: Duration = Duration::from_secs(1);
 
 /// Largest request that is only a question.
 const MAX_QUESTION_BYTES: usize = 4096;
@@ -64,15 +58,6 @@ pub async fn serve(context: Context) -> Result<(), Error> {
     // All in one task, so that a beat proves that nothing blocks.
     tokio::select! {
         result = serving => Ok(result?),
-        never = beat(context.lifecycle) => match never {},
-    }
-}
-
-async fn beat(lifecycle: Lifecycle) -> Infallible {
-    let mut tick = tokio::time::interval(BEAT);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        lifecycle.beat();
+        never = context.lifecycle.keep_beating() => match never {},
     }
 }

@@ -2,6 +2,7 @@
 //! the same under the supervisor and under plain systemd.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -148,6 +149,17 @@ impl Lifecycle {
             *last = Some(now);
         }
         self.tell(Some(NotifyState::Watchdog));
+    }
+
+    /// Beats for ever, for a main loop that is one task: a beat proves that nothing in it
+    /// blocks.
+    pub async fn keep_beating(&self) -> Infallible {
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.beat();
+        }
     }
 
     /// When the main loop last told that it is alive; for who supervises it without
