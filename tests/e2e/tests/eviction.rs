@@ -121,7 +121,7 @@ fn pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on() -> Result
 /// says: that for its termination message, and the pod's hosts file.
 #[test]
 fn a_termination_message_or_a_hosts_file_that_fills_the_disk_has_its_pod_evicted() -> Result<()> {
-    let mut ground = Ground::start(json!({ "volumeStatsAggPeriod": "1s" }))?;
+    let ground = Ground::start(json!({ "volumeStatsAggPeriod": "1s" }))?;
     let container = |name: &str, script: &str| {
         let then = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done";
         json!({
