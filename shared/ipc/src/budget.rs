@@ -218,7 +218,7 @@ mod tests {
         let seconds = u32::try_from(begun.elapsed().as_secs()).unwrap();
         assert!(entered <= 4 + 2 * seconds, "{entered} in {seconds} s");
         let ended = Instant::now();
-        edge.enter().await.unwrap();
+        assert!(edge.enter().await.is_some());
         assert!(ended.elapsed() <= Duration::from_secs(2), "{ended:?}");
     }
 }
