@@ -44,3 +44,21 @@ pub fn message(what: &str, pod: &Pod, error: &str) -> String {
         Err(_) => what.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_what_each_container_is_to_have_and_what_went_wrong() {
+        let pod: Pod = serde_json::from_str(
+            r#"{"metadata":{"generation":2},"spec":{"initContainers":[{"name":"i"}],
+                "containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}"#,
+        )
+        .unwrap();
+        let expected = r#"w: {"initContainers":[{"name":"i","resources":{}}],"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],"generation":2,"error":"e"}"#;
+        assert_eq!(message("w", &pod, "e"), expected);
+        let nothing = r#"w: {"containers":[],"generation":0}"#;
+        assert_eq!(message("w", &Pod::default(), ""), nothing);
+    }
+}
