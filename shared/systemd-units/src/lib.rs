@@ -15,7 +15,9 @@ use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, LOOPBACK, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
+use names::{
+    HEAD, LOOPBACK, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name,
+};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
