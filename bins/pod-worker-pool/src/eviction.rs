@@ -122,12 +122,18 @@ impl Evictions {
             return PERIOD;
         }
         let now = self.with.clock.now();
-        let Some(finished) = self.finished().await else {
+        let Ok(workers) = self.with.pool.summaries().await else {
             return PERIOD;
         };
+        let in_phases = |phases: &[WorkerPhase]| -> BTreeSet<String> {
+            let found = workers.iter().filter(|it| phases.contains(&it.1.phase));
+            found.map(|(uid, _)| uid.clone()).collect()
+        };
+        let finished = in_phases(&[WorkerPhase::Finished]);
+        let ending = in_phases(&[WorkerPhase::Terminating, WorkerPhase::Terminated]);
         // By the records another process goes on, whose clock may have been set since.
         let has_time =
-            |(uid, until): &(String, Instant)| Instant::now() < *until && !finished.contains(uid);
+            |(uid, until): &(String, Instant)| Instant::now() < *until && ending.contains(uid);
         let is_own_under_way = self.evicted.as_ref().is_some_and(has_time);
         if is_own_under_way || is_under_way(&self.with.records.all(), &finished, now) {
             return PERIOD_UNDER_WAY;
@@ -197,13 +203,6 @@ impl Evictions {
         }
         tracing::warn!(%resource, pods = pods.len(), "no pod can be evicted");
         false
-    }
-
-    /// UIDs of workers that have nothing left to do.
-    async fn finished(&self) -> Option<BTreeSet<String>> {
-        let workers = self.with.pool.summaries().await.ok()?.into_iter();
-        let finished = workers.filter(|(_, worker)| worker.phase == WorkerPhase::Finished);
-        Some(finished.map(|(uid, _)| uid).collect())
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 
     /// Directory of drop-in files `*.conf`, applied to --config in the order of
-    /// their names.
+    /// their paths, those in subdirectories too.
     #[arg(long, value_name = "DIR", help_heading = "As the kubelet")]
     pub config_dir: Option<PathBuf>,
 

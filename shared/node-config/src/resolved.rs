@@ -268,6 +268,7 @@ pub struct MemoryQos {
     pub throttling_millionths: Option<u32>,
     /// `memoryReservationPolicy: TieredReservation`: the kernel leaves to pods what they
     /// request of memory.
+    #[serde(default)]
     pub reserves: bool,
 }
 
@@ -525,6 +526,11 @@ mod tests {
         assert_eq!(config.node_name, "node-1");
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<NodeConfig>(&text).unwrap(), config);
+        // As a version wrote it that had no policy for reservations.
+        let mut of_before: serde_json::Value = serde_json::from_str(&text).unwrap();
+        of_before["memory_qos"] = serde_json::json!({"throttling_millionths": 900_000});
+        let read: NodeConfig = serde_json::from_value(of_before).unwrap();
+        assert_eq!(read.memory_qos, Some(MemoryQos::new(Some(0.9), false)));
     }
 
     #[test]

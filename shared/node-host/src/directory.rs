@@ -266,6 +266,13 @@ impl Directory {
 
     /// How big the regular file of this name is; `None` if there is none.
     pub(crate) fn file_size(&self, name: &str) -> Result<Option<u64>, NodeError> {
+        let status = self.file_status(name)?;
+        Ok(status.map(|status| u64::try_from(status.st_size).unwrap_or(0)))
+    }
+
+    /// What is known of the regular file of this name; `None` if there is none. It is not
+    /// opened: whoever holds a lease on it could keep that from happening.
+    pub(crate) fn file_status(&self, name: &str) -> Result<Option<FileStat>, NodeError> {
         let path = self.named(name)?;
         let status = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(status) => status,
@@ -274,7 +281,7 @@ impl Directory {
         };
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         match kind == SFlag::S_IFREG {
-            true => Ok(Some(u64::try_from(status.st_size).unwrap_or(0))),
+            true => Ok(Some(status)),
             false => Err(NodeError::refused(path, "it is not a regular file")),
         }
     }

@@ -2,7 +2,6 @@
 //! disk by a pod. Blocking.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -118,9 +117,8 @@ pub(super) fn pod_files(
     else {
         return Ok(usage);
     };
-    if let Some(hosts) = pod.open_file(HOSTS_FILE)? {
-        let path = pod.path().join(HOSTS_FILE);
-        let blocks = hosts.metadata().context("inspect", &path)?.blocks();
+    if let Some(hosts) = pod.file_status(HOSTS_FILE)? {
+        let blocks = u64::try_from(hosts.st_blocks).unwrap_or(0);
         usage.other += TreeSize {
             bytes: blocks.saturating_mul(BLOCK_BYTES),
             inodes: 1,

@@ -99,8 +99,8 @@ pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), Node
     let Some(directory) = find(node, pod_uid)? else {
         return Ok(());
     };
-    directory.remove_file(HOSTS_FILE)?;
-    volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?)
+    volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?)?;
+    directory.remove_file(HOSTS_FILE)
 }
 
 /// Removes a pod's directory, unless something that is not the pod's own is mounted in
@@ -225,10 +225,12 @@ pub(super) fn read_termination_log(
     let Some(directory) = termination_logs(node, pod_uid, container)? else {
         return Ok(Vec::new());
     };
-    let Some(mut opened) = directory.open_file_to_change(name)? else {
+    let Some(mut opened) = directory.open_file(name)? else {
         return Ok(Vec::new());
     };
-    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    let limit = u64::try_from(limit)
+        .unwrap_or(u64::MAX / 2)
+        .min(u64::MAX / 2);
     let status = opened.metadata().context("inspect", file)?;
     opened
         .seek(SeekFrom::Start(status.len().saturating_sub(limit)))
@@ -238,10 +240,25 @@ pub(super) fn read_termination_log(
         .take(limit)
         .read_to_end(&mut message)
         .context("read", file)?;
-    if status.blocks().saturating_mul(BLOCK_BYTES) > limit {
-        overwrite(&opened, &message).context("cut", file)?;
+    let is_large = status.blocks().saturating_mul(BLOCK_BYTES) > 2 * limit;
+    // Of a file that the message overlaps with where it goes, a kill in the midst would leave
+    // a mixture of both.
+    let would_overlap = (limit + 1..2 * limit).contains(&status.len());
+    if is_large
+        && !would_overlap
+        && let Err(error) = cut(&directory, name, &message)
+    {
+        // For example on a disk that can only be read.
+        tracing::warn!(file = %file.display(), %error, "a termination message stays too long");
     }
     Ok(message)
+}
+
+fn cut(directory: &Directory, name: &str, message: &[u8]) -> Result<(), NodeError> {
+    match directory.open_file_to_change(name)? {
+        Some(file) => overwrite(&file, message).context("cut", &directory.path().join(name)),
+        None => Ok(()),
+    }
 }
 
 /// The two parts of a path that has exactly two, both plain names.

@@ -1,11 +1,12 @@
 //! A node that is short of something, and pods that have more than they may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use node_config::EvictionSettings;
 use node_layout::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
+use pod::PodSource;
 use serde_json::{Value, json};
 use simulated_node::{HALF_FULL, IDLE};
 use simulated_runtime::Faults;
@@ -477,6 +478,34 @@ async fn a_jump_of_the_clock_evicts_no_second_pod() {
         seconds(30).await;
         assert!(chosen("u1") != chosen("u2"), "{jump}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_pod_goes_as_soon_as_an_evicted_one_is_gone() {
+    let node = TestNode::new();
+    for uid in ["u1", "u2"] {
+        node.create(&pod_running(uid, uid, &["run"])).await;
+        eventually("it runs", || node.running(uid).is_some()).await;
+    }
+    memory_left(&node, GIB / 100);
+    let chosen = |uid: &str| node.reasons(uid).contains(&"Evicted".to_owned());
+    eventually("one is chosen", || chosen("u1") || chosen("u2")).await;
+    let (first, other) = if chosen("u1") {
+        ("u1", "u2")
+    } else {
+        ("u2", "u1")
+    };
+    eventually("it is gone", || node.running(first).is_none()).await;
+    seconds(3).await;
+    // Its source removes it.
+    let pool = &node.life().pool;
+    let wanted = HashSet::from([other.to_owned()]);
+    let known = pool.sync_known(wanted, PodSource::ALL.into(), None);
+    assert_eq!(known.await.unwrap().len(), 1);
+    let before = node.seconds();
+    eventually("the other is chosen", || chosen(other)).await;
+    let waited = node.seconds() - before;
+    assert!(waited < 25.0, "{waited}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -126,26 +126,22 @@ pub(super) async fn resize(
         }
     }
     if !possible.is_empty() {
-        let of_pod = Around {
-            during: pod_cgroup::around(target, resizes),
-            after: pod_cgroup::around(target, &refused),
-        };
-        make(steps, target, &possible, of_pod, memory).await?;
+        let during = pod_cgroup::around(target, resizes);
+        let made = make(steps, target, &possible, (during, refused), memory).await;
+        if let Err(error) = made {
+            return Err(error.and_before(refusal));
+        }
     }
     refusal.map_or(Ok(()), Err)
 }
 
-/// What the pod's cgroup is given for a change.
-struct Around {
-    during: PodCgroupResources,
-    after: PodCgroupResources,
-}
-
+/// Makes all that the runtime does not refuse. The pod's cgroup is given `during` meanwhile,
+/// and afterwards what holds those too that are `not_made`.
 async fn make(
     steps: &Steps,
     target: &Target<'_>,
     resizes: &[Resize],
-    of_pod: Around,
+    (during, mut not_made): (PodCgroupResources, Vec<Resize>),
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     for resize in resizes {
@@ -155,12 +151,20 @@ async fn make(
     if memory.brings_record_up_to_date() {
         steps.save_record(target.identity, memory).await;
     }
-    pod_cgroup::ensure(steps, target, of_pod.during, memory).await?;
+    pod_cgroup::ensure(steps, target, during, memory).await?;
+    let (mut made, mut failure) = (Vec::new(), None);
     for resize in resizes {
-        update(steps, target, resize).await?;
+        match update(steps, target, resize).await {
+            Ok(()) => made.push(resize),
+            Err(error) => {
+                not_made.push(resize.clone());
+                failure.get_or_insert(error);
+            }
+        }
     }
-    pod_cgroup::ensure(steps, target, of_pod.after, memory).await?;
-    for resize in resizes {
+    let after = pod_cgroup::around(target, &not_made);
+    pod_cgroup::ensure(steps, target, after, memory).await?;
+    for resize in made {
         memory.known.note_resized(&resize.container_id, resize.to);
         tracing::info!(
             pod = %target.identity,
@@ -172,7 +176,7 @@ async fn make(
     }
     memory.brings_record_up_to_date();
     steps.save_record(target.identity, memory).await;
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(), StepError> {

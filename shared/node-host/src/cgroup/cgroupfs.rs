@@ -418,12 +418,13 @@ impl PodCgroups for Cgroupfs {
         if qos == QosClass::Burstable {
             self.follow_burstable()?;
         }
-        if self.settings.memory_qos {
-            let kept = KeptMemory::of_pod(qos, resources.memory_request_bytes);
-            self.keep_memory(&path, kept)?;
-            self.follow_memory()?;
+        if !self.settings.memory_qos {
+            // What it had when that was on.
+            return self.keep_memory(&path, KeptMemory::default());
         }
-        Ok(())
+        let kept = KeptMemory::of_pod(qos, resources.memory_request_bytes);
+        self.keep_memory(&path, kept)?;
+        self.follow_memory()
     }
 
     fn adopt_pod(&self, pod_uid: &str, resources: &PodCgroupResources) -> Result<(), NodeError> {

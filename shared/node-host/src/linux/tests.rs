@@ -265,6 +265,42 @@ async fn a_termination_message_is_the_end_of_its_file() {
     assert_eq!(read(4).await.unwrap(), b"");
 }
 
+/// A disk that had an error is often mounted anew, for reading alone.
+#[tokio::test]
+async fn a_termination_message_is_read_from_a_disk_that_can_only_be_read() {
+    let case = case();
+    let files = case.node.make_container_files(&identity(), "c", 1).await;
+    let log = files.unwrap().termination_log;
+    fs::write(&log, "0123456789").unwrap();
+    let root = case.path("root");
+    let mount = |flags| nix::mount::mount(Some(&root), &root, None::<&str>, flags, None::<&str>);
+    mount(nix::mount::MsFlags::MS_BIND).unwrap();
+    let read_only = mount(
+        nix::mount::MsFlags::MS_BIND
+            | nix::mount::MsFlags::MS_REMOUNT
+            | nix::mount::MsFlags::MS_RDONLY,
+    );
+    let read = case.node.read_termination_log("u1", &log, 4).await;
+    nix::mount::umount(&root).unwrap();
+    read_only.unwrap();
+    assert_eq!(read.unwrap(), b"6789");
+    assert_eq!(fs::read(&log).unwrap(), b"0123456789");
+}
+
+/// A kill in the midst of cutting it would leave a mixture.
+#[tokio::test]
+async fn a_termination_message_that_overlaps_with_its_place_is_not_cut() {
+    let case = case();
+    let files = case.node.make_container_files(&identity(), "c", 1).await;
+    let log = files.unwrap().termination_log;
+    for (bytes, left) in [(4, 4), (5, 5), (7, 7), (8, 4), (9, 4)] {
+        fs::write(&log, &b"0123456789"[..bytes]).unwrap();
+        let read = case.node.read_termination_log("u1", &log, 4).await.unwrap();
+        assert_eq!(read, &b"0123456789"[bytes - 4..bytes]);
+        assert_eq!(fs::metadata(&log).unwrap().len(), left, "{bytes}");
+    }
+}
+
 #[tokio::test]
 async fn a_termination_message_is_only_read_from_the_pods_own_files() {
     let case = case();

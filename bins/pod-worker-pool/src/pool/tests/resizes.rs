@@ -334,6 +334,45 @@ async fn what_one_container_is_refused_another_gets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resize_that_the_runtime_refuses_holds_up_no_other() {
+    for refused in ["c", "other"] {
+        let node = TestNode::new();
+        let mut pod = pod_with(100, 64);
+        let mut other = pod["spec"]["containers"][0].clone();
+        other["name"] = json!("other");
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(other);
+        node.create(&pod).await;
+        let found = |name: &str| {
+            let all = node.runtime.containers().into_iter();
+            all.filter(|it| it.running).find(|it| it.name == name)
+        };
+        eventually("both run", || {
+            found("c").is_some() && found("other").is_some()
+        })
+        .await;
+        let id = found(refused).unwrap().id.clone();
+        node.runtime.set_call_fails(UPDATE, &id, true);
+        gives(&mut pod, 200, 64);
+        let more = pod["spec"]["containers"][0]["resources"].clone();
+        pod["spec"]["containers"][1]["resources"] = more;
+        node.update(UpdateKind::Update, &pod).await.unwrap();
+        let tells = |name: &str, cpu: i64| {
+            let told = node.observation("u1").unwrap_or_default();
+            told.containers.iter().any(|it| {
+                it.name == name && it.resources.unwrap_or_default().cpu_limit_millis == cpu
+            })
+        };
+        let made = if refused == "c" { "other" } else { "c" };
+        eventually("the other is told", || tells(made, 200)).await;
+        let cgroup = given(&node).last().map(of_pod);
+        assert_eq!(cgroup, Some((400, 128)), "it holds what may be made still");
+        node.runtime.set_call_fails(UPDATE, &id, false);
+        eventually("so is this one", || tells(refused, 200)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_container_has_is_told_though_its_next_resize_is_refused() {
     let mut resized = 0;
     for after in 0..40 {

@@ -257,6 +257,12 @@ fn memory_of_pods_is_left_to_their_classes_too() {
     }
     cgroups.settings.memory_qos = false;
     cgroups.follow_memory().unwrap();
+    let (qos, path) = pods[0];
+    for file in ["memory.min", "memory.low"] {
+        fs::write(at(path).join(file), "").unwrap();
+    }
+    cgroups.ensure_pod("1", qos, &resources()).unwrap();
+    assert_eq!(kept(path), [0, 0]);
     assert_eq!(kept("kubepods/burstable"), [0, 0]);
     assert_eq!(kept("kubepods"), [0, 0]);
 }
