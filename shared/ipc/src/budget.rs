@@ -65,8 +65,8 @@ impl Edge {
         let begin = {
             let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
             let begin = pace.reserve(now, 1);
-            // Calls that were taken back while they waited are not paid for: the next run of
-            // a process that was ended is heard soon.
+            // Calls that were cancelled while they waited do not count: the next run of a
+            // process that was ended is served soon.
             pace.forgive(now + self.longest_wait);
             begin
         };

@@ -207,8 +207,8 @@ fn termination_logs(
 
 /// The last `limit` bytes of a file for termination messages; empty when it is gone. The
 /// container has ended, and more than that is not kept: it would fill the disk until the
-/// pod's directory goes. The path comes from the runtime, so it is taken apart and found
-/// anew from the pod.
+/// pod's directory goes. The path comes from the runtime, so it is split and looked up
+/// again below the pod's directory.
 pub(super) fn read_termination_log(
     node: &Shared,
     pod_uid: &str,

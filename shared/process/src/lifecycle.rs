@@ -20,7 +20,7 @@ use crate::notify_socket::NotifySocket;
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Longest status line: room for some sentences with a path each. A message that is much
-/// longer is not taken at all.
+/// longer is ignored.
 pub const MAX_STATUS_BYTES: usize = 1000;
 
 /// The field of a message that tells what was refused to a caller.

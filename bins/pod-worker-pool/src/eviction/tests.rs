@@ -414,6 +414,23 @@ async fn a_pod_goes_when_the_removal_of_images_hangs() {
     assert!((60.0..95.0).contains(&waited), "{waited}");
 }
 
+/// A node on which a pod has to go once less than 1 GiB of memory is left for so many
+/// seconds, with this longest grace.
+fn with_soft_threshold(seconds: u64, longest_grace: Option<u64>) -> TestNode {
+    let mut node = TestNode::new();
+    let signal = || "memory.available".to_owned();
+    node.kill();
+    node.eviction = EvictionSettings {
+        hard: BTreeMap::new(),
+        soft: [(signal(), "1Gi".to_owned())].into(),
+        soft_grace: [(signal(), Duration::from_secs(seconds))].into(),
+        max_pod_grace: longest_grace.map(Duration::from_secs),
+        ..EvictionSettings::default()
+    };
+    node.start();
+    node
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_what_is_configured() {
     for (longest, expected) in [
@@ -421,17 +438,7 @@ async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_what_is_configu
         (Some(60), 24.5..26.0),
         (None, 0.5..2.0),
     ] {
-        let mut node = TestNode::new();
-        let signal = || "memory.available".to_owned();
-        node.kill();
-        node.eviction = EvictionSettings {
-            hard: BTreeMap::new(),
-            soft: [(signal(), "1Gi".to_owned())].into(),
-            soft_grace: [(signal(), Duration::from_secs(90))].into(),
-            max_pod_grace: longest.map(Duration::from_secs),
-            ..EvictionSettings::default()
-        };
-        node.start();
+        let node = with_soft_threshold(90, longest);
         let mut pod = pod_running("a", "u1", &["ignore-term"]);
         pod["spec"]["terminationGracePeriodSeconds"] = json!(25);
         node.create(&pod).await;
@@ -454,17 +461,7 @@ async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_what_is_configu
 #[tokio::test(start_paused = true)]
 async fn a_jump_of_the_clock_evicts_no_second_pod() {
     for jump in [-3600_i64, 3600] {
-        let mut node = TestNode::new();
-        let signal = || "memory.available".to_owned();
-        node.kill();
-        node.eviction = EvictionSettings {
-            hard: BTreeMap::new(),
-            soft: [(signal(), "1Gi".to_owned())].into(),
-            soft_grace: [(signal(), Duration::from_secs(30))].into(),
-            max_pod_grace: Some(Duration::from_secs(60)),
-            ..EvictionSettings::default()
-        };
-        node.start();
+        let node = with_soft_threshold(30, Some(60));
         for uid in ["u1", "u2"] {
             let mut pod = pod_running(uid, uid, &["ignore-term"]);
             pod["spec"]["terminationGracePeriodSeconds"] = json!(60);

@@ -79,10 +79,14 @@ impl InForce {
             Err(error) => return self.with_problem(telemetry::chain(&error)),
             Ok(Some(text)) => text,
             Ok(None) => {
-                // What is remembered of a node without a file.
-                let is_nothing = self.origin == Origin::LastGood && self.text.is_empty();
+                // The process before remembers an empty text where there was no file.
+                let had_file = match self.origin {
+                    Origin::File => true,
+                    Origin::LastGood => !self.text.is_empty(),
+                    Origin::NoFile | Origin::Nothing => false,
+                };
                 return match self.origin {
-                    Origin::File | Origin::LastGood if !is_nothing => {
+                    _ if had_file => {
                         let advice = "the file is gone; for a policy without grants leave it empty";
                         self.with_problem(advice.to_owned())
                     }

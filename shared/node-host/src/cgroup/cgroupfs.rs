@@ -197,7 +197,7 @@ impl Cgroupfs {
             return Ok(());
         };
         if let Some(slices) = &self.slices
-            && self.settings.memory_qos
+            && self.settings.reserves_memory
         {
             slices.change(slices::name_of(path), &slices::kept_memory(kept))?;
         }
@@ -234,7 +234,7 @@ impl Cgroupfs {
         self.keep_memory(&class(QosClass::Guaranteed), all)
     }
 
-    /// What is left to the pods of a class; nothing without memory QoS.
+    /// What is left to the pods of a class; nothing where none is reserved.
     fn memory_of_pods(&self, class: &str) -> Result<KeptMemory, NodeError> {
         let mut sum = KeptMemory::default();
         let Hierarchies::Unified { mount } = &self.hierarchies else {
@@ -243,7 +243,7 @@ impl Cgroupfs {
         for child in children(&mount.join(class))? {
             let name = child.file_name().and_then(OsStr::to_str);
             let is_pod = name.is_some_and(|name| self.naming.pod_uid(name).is_some());
-            if self.settings.memory_qos && is_pod {
+            if self.settings.reserves_memory && is_pod {
                 // What cannot be told is gone.
                 let bytes = |file: &str| -> u64 {
                     let text = fs::read_to_string(child.join(file)).unwrap_or_default();
@@ -345,7 +345,7 @@ impl Cgroupfs {
     /// After a pod is gone.
     fn follow_pods(&self) -> Result<(), NodeError> {
         self.follow_burstable()?;
-        match self.settings.memory_qos {
+        match self.settings.reserves_memory {
             true => self.follow_memory(),
             false => Ok(()),
         }
@@ -418,7 +418,7 @@ impl PodCgroups for Cgroupfs {
         if qos == QosClass::Burstable {
             self.follow_burstable()?;
         }
-        if !self.settings.memory_qos {
+        if !self.settings.reserves_memory {
             // What it had when that was on.
             return self.keep_memory(&path, KeptMemory::default());
         }

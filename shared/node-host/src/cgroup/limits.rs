@@ -43,7 +43,7 @@ pub(super) struct LimitSettings {
     /// `podPidsLimit`; absent is unlimited.
     pub(super) pids: Option<u64>,
     /// `memoryReservationPolicy`: what pods request of memory is left to them.
-    pub(super) memory_qos: bool,
+    pub(super) reserves_memory: bool,
 }
 
 impl LimitSettings {
@@ -55,7 +55,7 @@ impl LimitSettings {
             cpu_quota: config.cpu_cfs_quota,
             cpu_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
             pids: pids.filter(|limit| *limit > 0),
-            memory_qos: config.memory_qos.is_some_and(|it| it.reserves),
+            reserves_memory: config.memory_qos.is_some_and(|it| it.reserves),
         }
     }
 }
@@ -196,7 +196,7 @@ mod tests {
         cpu_quota: true,
         cpu_period_micros: 100_000,
         pids: None,
-        memory_qos: false,
+        reserves_memory: false,
     };
 
     fn pod(quota: Option<u64>, memory: Option<i64>) -> PodCgroupResources {

@@ -216,7 +216,7 @@ async fn what_containers_write_to_files_that_are_no_volumes_counts_until_they_ar
     fs::write(&log, vec![1; 5 << 20]).unwrap();
     let with_log = used().await;
     assert_eq!((with_log.bytes - before.bytes) >> 20, 5, "{with_log:?}");
-    // Room that is taken counts, though a file be as long as before.
+    // Blocks that are allocated count, also where the file is as long as before.
     let mounted = File::options().write(true).open(&hosts).unwrap();
     let unseen = nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE;
     nix::fcntl::fallocate(&mounted, unseen, 0, 6 << 20).unwrap();

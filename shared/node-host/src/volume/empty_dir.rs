@@ -21,7 +21,7 @@ const STICKY: u32 = 0o1000;
 /// it likes.
 const FOR_GROUP: u32 = 0o2770;
 
-/// The pod's `fsGroup`. A number that is none was refused when the pod was taken.
+/// The pod's `fsGroup`. A number that is no group was refused when the pod was accepted.
 pub(super) fn group_of(pod: &Pod) -> Option<Gid> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     u32::try_from(context.fs_group?).ok().map(Gid::from_raw)

@@ -101,7 +101,7 @@ fn maps(depth: usize) -> String {
     (0..depth).map(level).collect()
 }
 
-/// What is too deep would be taken if it were not: there is nothing else wrong with it.
+/// Each text is refused for its depth alone: nothing else is wrong with it.
 #[test]
 fn deep_nesting_is_refused() {
     let sequences = |depth: usize| "- ".repeat(depth) + "1";

@@ -15,7 +15,7 @@ const SETTINGS: LimitSettings = LimitSettings {
     cpu_quota: true,
     cpu_period_micros: 100_000,
     pids: Some(64),
-    memory_qos: true,
+    reserves_memory: true,
 };
 
 fn naming(root: &str) -> CgroupNaming {
@@ -255,7 +255,7 @@ fn memory_of_pods_is_left_to_their_classes_too() {
         fs::write(at(path).join("memory.min"), "").unwrap();
         fs::write(at(path).join("memory.low"), "").unwrap();
     }
-    cgroups.settings.memory_qos = false;
+    cgroups.settings.reserves_memory = false;
     cgroups.follow_memory().unwrap();
     let (qos, path) = pods[0];
     for file in ["memory.min", "memory.low"] {
