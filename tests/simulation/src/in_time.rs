@@ -8,6 +8,7 @@ use clock::UnixNanos;
 use simulated_runtime::{Happening, SimulatedRuntime};
 
 use crate::desired::Desired;
+use crate::orders::command_failed_at;
 use crate::targets::Targets;
 use crate::uids::uids_by_version;
 
@@ -65,12 +66,14 @@ pub(crate) fn deadline(
                 };
                 (exits, exited_at) = (exits + 1, now.plus(takes));
             }
-            // Its size may have it stopped once more, by a pool that comes back first.
+            // Its size, or a postStart hook that failed, may have it stopped once more, by a
+            // pool that comes back first.
             let is_resized = running.is_some() && pod.resize_restarts_since(name).is_some();
-            if is_resized {
+            let hook_failed = running.is_some_and(|id| command_failed_at(&history, id).is_some());
+            if is_resized || hook_failed {
                 (exits, exited_at) = (exits + 1, exited_at.max(now.plus(SETTLED_WITHIN)));
             }
-            if running.is_none() || hangs || is_resized {
+            if running.is_none() || hangs || is_resized || hook_failed {
                 let due = exited_at.plus(wait_after(exits)).plus(START_TAKES);
                 deadline = deadline.max(due);
             }
