@@ -24,7 +24,7 @@ struct Arguments {
     /// The first seed (default: a new one each time)
     #[arg(long, value_name = "SEED")]
     from: Option<u64>,
-    /// Threads, each with a node of its own (default: one for each processor)
+    /// Threads, each with a node of its own (default: eight for each processor)
     #[arg(long, value_name = "NUMBER")]
     threads: Option<usize>,
     /// Play each scenario twice: the same has to happen
@@ -64,7 +64,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let processors = std::thread::available_parallelism()?.get();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..arguments.threads.unwrap_or(4 * processors) {
+        // A node often waits for the kernel, which takes 10 ms and more to close an inotify.
+        for _ in 0..arguments.threads.unwrap_or(8 * processors) {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
