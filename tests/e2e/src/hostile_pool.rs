@@ -225,8 +225,6 @@ fn capacity(orders: &Orders, number: u64) -> Vec<u8> {
         cpu_millis: u64::MAX,
         memory_bytes: u64::MAX,
         ephemeral_storage_bytes: u64::MAX,
-        runtime_name: "containerd".to_owned(),
-        runtime_version: "no version".to_owned(),
         kernel_release: "6.1.0".to_owned(),
         ..v1::NodeCapacity::default()
     };

@@ -27,7 +27,7 @@ use crate::readiness;
 const MAX_VERDICTS: usize = 1000;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
-/// How long it may take to say who it is, within the caller's 5 s.
+/// How long it may take to say how it is, within the caller's 5 s.
 const STATUS_DEADLINE: Duration = Duration::from_secs(3);
 
 pub(super) struct Service {
@@ -186,21 +186,18 @@ impl v1::pod_workers_server::PodWorkers for Service {
             .capacity()
             .await
             .map_err(|error| Status::internal(telemetry::chain(&error)))?;
-        let (runtime, runtime_error) = match self.runtime_status().await {
-            Ok((runtime, error)) => (runtime, error),
-            Err(error) => (RuntimeTold::default(), error),
-        };
+        let status = self.runtime_status().await;
+        let (supplemental_groups_policy, runtime_error) =
+            status.unwrap_or_else(|error| (false, error));
         Ok(Response::new(v1::NodeCapacity {
             boot_id: self.shared.boot_id.clone(),
             cpu_millis: capacity.cpu_millis,
             memory_bytes: capacity.memory_bytes,
             ephemeral_storage_bytes: capacity.ephemeral_storage_bytes,
             runtime_error,
-            runtime_name: runtime.name,
-            runtime_version: runtime.version,
             kernel_release: capacity.kernel_release,
             app_armor: capacity.app_armor,
-            supplemental_groups_policy: runtime.has_strict_groups,
+            supplemental_groups_policy,
             node_conditions: self.shared.conditions.names(),
             huge_pages: capacity.huge_pages.into_iter().collect(),
         }))
@@ -208,34 +205,20 @@ impl v1::pod_workers_server::PodWorkers for Service {
 }
 
 impl Service {
-    /// What the runtime tells of itself, and why it is not ready (empty when it is).
-    async fn runtime_status(&self) -> Result<(RuntimeTold, String), String> {
-        let asked = tokio::time::timeout(STATUS_DEADLINE, async {
-            futures_util::try_join!(
-                self.shared.runtime.version(),
-                self.shared.runtime.status(false)
-            )
-        });
-        let (version, status) = asked
+    /// Whether the runtime can keep the groups of images away, and why it is not ready
+    /// (empty when it is).
+    async fn runtime_status(&self) -> Result<(bool, String), String> {
+        let status = tokio::time::timeout(STATUS_DEADLINE, self.shared.runtime.status(false))
             .await
             .map_err(|_| "the runtime does not answer".to_owned())?
             .map_err(|error| telemetry::chain(&error))?;
         let features = status.features.as_ref();
-        let told = RuntimeTold {
-            name: version.runtime_name,
-            version: version.runtime_version,
-            has_strict_groups: features.is_some_and(|features| features.supplemental_groups_policy),
-        };
-        Ok((told, readiness::runtime(&status).err().unwrap_or_default()))
+        let has_strict_groups = features.is_some_and(|it| it.supplemental_groups_policy);
+        Ok((
+            has_strict_groups,
+            readiness::runtime(&status).err().unwrap_or_default(),
+        ))
     }
-}
-
-/// What the runtime tells of itself.
-#[derive(Debug, Default)]
-struct RuntimeTold {
-    name: String,
-    version: String,
-    has_strict_groups: bool,
 }
 
 /// Where the pod of an update comes from.
