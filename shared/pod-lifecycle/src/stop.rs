@@ -67,8 +67,8 @@ pub enum KillReason {
 }
 
 impl KillReason {
-    /// Whether the container is started again, given whether its policy starts
-    /// failed containers.
+    /// Whether the container is started again whatever it ended with, given whether its
+    /// policy starts failed containers.
     #[must_use]
     pub fn restarts(self, policy_restarts_failed: bool) -> bool {
         match self {
@@ -76,11 +76,11 @@ impl KillReason {
             | Self::StateUnknown
             | Self::AllRestart
             | Self::ResizeRestart => true,
-            Self::LivenessFailed
-            | Self::StartupFailed
-            | Self::SandboxLost
-            | Self::PostStartFailed => policy_restarts_failed,
-            Self::Superseded => false,
+            Self::LivenessFailed | Self::StartupFailed | Self::SandboxLost => {
+                policy_restarts_failed
+            }
+            // A kubelet stops it as part of its start, and looks at what it ended with.
+            Self::PostStartFailed | Self::Superseded => false,
         }
     }
 }

@@ -134,7 +134,7 @@ impl Desired {
             grace_seconds,
             pulled: random.random_bool(0.2),
             probes: Probes::random(random),
-            hooks: Hooks::random(random, grace_seconds),
+            hooks: Hooks::random(random, grace_seconds).of(kind),
             reads_settings: random.random_bool(0.4),
             sizes,
             critical: random.random_bool(0.15),
@@ -418,6 +418,16 @@ impl Hooks {
             post_start,
             pre_stop: random.random_bool(0.4).then_some(millis),
         }
+    }
+
+    /// Those that a pod of this kind may have.
+    fn of(self, kind: Kind) -> Hooks {
+        let post_start = self.post_start.filter(|hook| match hook {
+            PostStart::Sleep(_) => true,
+            // Stopped because that failed it would end well, and be done for good.
+            PostStart::Exec(_) => kind != Kind::Graceful,
+        });
+        Hooks { post_start, ..self }
     }
 }
 

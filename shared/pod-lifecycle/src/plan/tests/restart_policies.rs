@@ -57,6 +57,26 @@ fn a_failed_probe_ends_a_container_for_good_whose_own_policy_is_never() {
 }
 
 #[test]
+fn what_a_container_ended_with_decides_after_its_post_start_hook_failed() {
+    let hook = json!({"postStart": {"sleep": {"seconds": 1}}});
+    for (policy, code, starts) in [
+        ("Always", 0, true),
+        ("OnFailure", 1, true),
+        ("OnFailure", 0, false),
+        ("Never", 1, false),
+    ] {
+        let mut case = case(policy, json!({"lifecycle": hook.clone()}));
+        case.known.note_start("a-0", true);
+        case.known.note_ended_post_start("a-0", false);
+        assert_eq!(case.work().stops[0].message, "FailedPostStartHook");
+        case.has("a", exited(code));
+        let reason = KillReason::PostStartFailed;
+        case.kills.insert("a-0".into(), reason);
+        assert_eq!(!case.starts().is_empty(), starts, "{policy} {code}");
+    }
+}
+
+#[test]
 fn an_init_containers_own_policy_decides_whether_it_is_tried_again() {
     for (pod, own, is_tried) in [("Always", "Never", false), ("Never", "OnFailure", true)] {
         let mut case = Case::with_init(pod);
