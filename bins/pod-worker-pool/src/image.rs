@@ -14,7 +14,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use clock::{UnixNanos, WallClock};
-use cri::{ContainerRuntime, v1};
+use cri::quirks::{FailedPull, failed_pull};
+use cri::{ContainerRuntime, RuntimeError, v1};
 use cri_requests::ImageUser;
 use pod::core::Container;
 use pod::{ImageReference, Pod, PodExt};
@@ -81,6 +82,10 @@ pub(crate) enum ImageFailure {
     ErrImageNeverPull,
     /// It could not be pulled.
     ErrImagePull,
+    /// It could not be pulled: the runtime says that the registry cannot be reached.
+    RegistryUnavailable,
+    /// It could not be pulled: the runtime says that its signature is not as it must be.
+    SignatureValidationFailed,
     /// It could not be pulled, and is left alone for a while.
     ImagePullBackOff,
 }
@@ -93,6 +98,8 @@ impl ImageFailure {
             ImageFailure::ImageInspectError => "ImageInspectError",
             ImageFailure::ErrImageNeverPull => "ErrImageNeverPull",
             ImageFailure::ErrImagePull => "ErrImagePull",
+            ImageFailure::RegistryUnavailable => "RegistryUnavailable",
+            ImageFailure::SignatureValidationFailed => "SignatureValidationFailed",
             ImageFailure::ImagePullBackOff => "ImagePullBackOff",
         }
     }
@@ -240,7 +247,7 @@ impl Images {
                 event(ImageEvent::normal("BackOff", message.clone()));
                 Err(ImageError {
                     failure: ImageFailure::ImagePullBackOff,
-                    message: format!("{message}: {}: {failure}", ImageFailure::ErrImagePull),
+                    message: format!("{message}: {failure}"),
                     retry_at: Some(until),
                 })
             }
@@ -322,14 +329,14 @@ impl Images {
         let pulled = match self.queue.join(&spec, credentials, sandbox).await {
             Ok(pulled) => pulled,
             Err(error) => {
-                let message = error.message;
                 event(ImageEvent::warning(
                     "Failed",
-                    format!("Failed to pull image \"{stated}\": {message}"),
+                    format!("Failed to pull image \"{stated}\": {}", error.message),
                 ));
+                let (failure, message) = why(&stated, error);
+                let told = format!("{failure}: {message}");
                 let now = self.clock.now();
-                let retry_at = locked(&self.failures).failed(&pod_uid, &stated, &message, now);
-                let failure = ImageFailure::ErrImagePull;
+                let retry_at = locked(&self.failures).failed(&pod_uid, &stated, &told, now);
                 return Err(ImageError {
                     failure,
                     message,
@@ -368,6 +375,25 @@ impl Images {
             retry_at: None,
         }
     }
+}
+
+/// The reason of a pull that failed, and the message, both in the kubelet's words.
+fn why(stated: &str, error: RuntimeError) -> (ImageFailure, String) {
+    let Some((failed, more)) = failed_pull(&error) else {
+        return (ImageFailure::ErrImagePull, error.message);
+    };
+    let (failure, why) = match failed {
+        FailedPull::RegistryUnavailable => (
+            ImageFailure::RegistryUnavailable,
+            "the registry is unavailable",
+        ),
+        FailedPull::SignatureInvalid => (
+            ImageFailure::SignatureValidationFailed,
+            "the signature validation failed",
+        ),
+    };
+    let message = format!("image pull failed for {stated} because {why}{more}");
+    (failure, message)
 }
 
 #[cfg(test)]

@@ -160,16 +160,7 @@ impl Publisher {
         self.runtime_name
             .get()
             .clone_into(&mut message.runtime_name);
-        let key = uid.to_owned();
-        if let Some(before) = self.observations.get(&key) {
-            let at = message.observed_at_unix_nanos;
-            message.observed_at_unix_nanos = before.observed_at_unix_nanos;
-            // Having looked again is no news by itself.
-            if message != before {
-                message.observed_at_unix_nanos = at;
-            }
-        }
-        self.observations.set(key, message);
+        self.observations.set(uid.to_owned(), message);
 
         let targets = targets::of(worker, &findings, &self.host_ip);
         for id in &published.targets {

@@ -17,7 +17,7 @@ mod tests;
 mod time;
 
 pub(crate) use containers::{is_newest, runtime_id};
-pub use input::{StatusInput, is_observed};
+pub use input::StatusInput;
 pub(crate) use messages::{bound_observation, kept_bytes};
 pub(crate) use time::api_time;
 
@@ -132,7 +132,7 @@ fn told(observation: &PodObservation, before: Option<PodPhase>, now: PodPhase) -
     };
     // Nothing has happened to it as far as anybody knows: one that has exited may have been
     // stopped to be started again, which only the pool can tell.
-    let is_unobserved = !is_observed(observation);
+    let is_unobserved = !observation.is_observed;
     let may_still_run = match Stage::of(observation) {
         // A sidecar may run on when an init container has failed for good.
         Stage::Active => observation.containers.iter().any(may_run),

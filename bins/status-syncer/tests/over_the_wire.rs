@@ -241,7 +241,7 @@ fn running() -> v1::PodObservation {
     v1::PodObservation {
         pod: Some(document()),
         phase: v1::WorkerPhase::Syncing.into(),
-        observed_at_unix_nanos: 1,
+        is_observed: true,
         containers: vec![v1::ContainerObservation {
             name: "c".to_owned(),
             id: "a".to_owned(),

@@ -251,7 +251,7 @@ impl<'a> Story<'a> {
     ) -> PodObservation {
         let mut observation = PodObservation {
             phase: WorkerPhase::Syncing.into(),
-            observed_at_unix_nanos: 1,
+            is_observed: true,
             host_ip: HOST_IP.to_owned(),
             sandboxes: vec![SandboxObservation {
                 id: "sandbox".to_owned(),

@@ -166,6 +166,15 @@ mod tests {
         assert_eq!(parts_of(&v1::PodReference::default()), 0);
     }
 
+    /// Field 12 of a [`v1::PodObservation`] was a time there.
+    #[test]
+    fn whether_a_pod_was_observed_is_understood_by_neighbouring_versions() {
+        let nanos = [0x60, 0x80, 0x80, 0x80, 0x80, 0x01];
+        let observation = v1::PodObservation::decode(&nanos[..]).unwrap();
+        assert!(observation.is_observed, "0 in its lowest 28 bits");
+        assert_eq!(observation.encode_to_vec(), [0x60, 1]);
+    }
+
     #[test]
     fn what_is_no_message_is_none_here_either() {
         for bytes in [&[0xff; 9][..], &[0x12], &[0x12, 5, 0], &[0x13, 0x12]] {

@@ -334,7 +334,7 @@ fn of(pod: v1::Pod, id: String) -> v1::PodObservation {
         pod: Some(pod),
         phase: v1::WorkerPhase::Syncing.into(),
         containers: vec![container],
-        observed_at_unix_nanos: i64::MAX,
+        is_observed: true,
         ..v1::PodObservation::default()
     }
 }

@@ -467,6 +467,31 @@ async fn a_refused_credential_shows_in_no_error_and_no_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pull_that_failed_for_a_reason_that_cri_names_waits_by_that_name() {
+    for (name, told) in [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        (
+            "SignatureValidationFailed",
+            "the signature validation failed",
+        ),
+    ] {
+        let case = case(5);
+        let words = format!("{name}: no");
+        case.runtime.set_pull_refusal("a.io/b:1", &words);
+        let pod = with_image("u", "a.io/b:1", "Always");
+        let error = case.ensure(&pod).await.unwrap_err();
+        let message = format!("image pull failed for a.io/b:1 because {told}: no");
+        let events = std::mem::take(&mut *case.events.lock().unwrap());
+        let failed = format!("Failed to pull image \"a.io/b:1\": {words}");
+        assert_eq!(events[1], ("Failed".to_owned(), failed));
+        assert_eq!((error.failure.as_str(), &error.message), (name, &message));
+        let waiting = case.ensure(&pod).await.unwrap_err();
+        let told = format!("Back-off pulling image \"a.io/b:1\": {name}: {message}");
+        assert_eq!(waiting.message, told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_away_is_asked_once() {
     let image = "a.io/team/web:1";
     let case = case(5).with_credentials(&[("a.io", "hunter2"), ("a.io/team", "hunter3")]);

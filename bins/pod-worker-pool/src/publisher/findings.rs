@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bulkhead_api::v1;
-use clock::UnixNanos;
 use pod::PodIdentity;
 use pod_lifecycle::instance_resources::InstanceResources;
 use pod_lifecycle::observation::Observation;
@@ -47,8 +46,8 @@ pub(crate) struct Findings {
     pub sync_error: String,
     /// What was done and why, for people.
     pub last_plan: String,
-    /// When the runtime was asked.
-    pub observed_at: UnixNanos,
+    /// Whether the runtime was asked.
+    pub is_observed: bool,
 }
 
 /// Why a container that should exist does not run.

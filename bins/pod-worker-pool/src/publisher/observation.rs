@@ -117,7 +117,7 @@ pub(super) fn message(
         failed_message: failed_message.to_owned(),
         sync_error: findings.sync_error.clone(),
         last_plan: findings.last_plan.clone(),
-        observed_at_unix_nanos: findings.observed_at.0,
+        is_observed: findings.is_observed,
         terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
         host_ip: host_ip.to_owned(),
         resize: findings

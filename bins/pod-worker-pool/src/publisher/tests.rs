@@ -63,7 +63,7 @@ fn exited() -> ContainerState {
     })
 }
 
-fn findings(containers: Vec<Container>, observed_at: i64) -> Findings {
+fn findings(containers: Vec<Container>) -> Findings {
     Findings {
         observation: Observation {
             sandboxes: vec![Sandbox {
@@ -80,7 +80,7 @@ fn findings(containers: Vec<Container>, observed_at: i64) -> Findings {
             containers,
             ..Observation::default()
         },
-        observed_at: UnixNanos(observed_at),
+        is_observed: true,
         ..Findings::default()
     }
 }
@@ -96,7 +96,7 @@ fn nothing_is_told_of_a_pod_before_the_runtime_was_asked() {
     let publisher = Publisher::new(NODE.into());
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
     assert!(publisher.observations().is_empty());
-    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     assert_eq!(publisher.observations().len(), 1);
     // Of one that waits for another there is nothing to ask.
     publisher.worker(view(&manifest("b", "u2"), v1::WorkerPhase::Waiting));
@@ -118,7 +118,7 @@ fn all_is_known_once_every_pod_that_there_is_to_be_was_looked_at() {
     desired(&["u1", "u2"]);
     desired(&["u2"]);
     assert!(!is_complete(), "the runtime was not asked about one yet");
-    publisher.findings("u1", findings(Vec::new(), 5));
+    publisher.findings("u1", findings(Vec::new()));
     assert!(
         !is_complete(),
         "nobody said since which pods there are to be"
@@ -135,16 +135,16 @@ fn a_pod_that_is_stopped_is_told_of_before_the_runtime_was_asked() {
     publisher.worker(view(&probed(), v1::WorkerPhase::Terminating));
     let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
     assert_eq!(observation.phase(), v1::WorkerPhase::Terminating);
-    assert_eq!(observation.observed_at_unix_nanos, 0, "nothing is known");
+    assert!(!observation.is_observed, "nothing is known");
 }
 
 #[test]
 fn what_a_late_step_finds_of_a_forgotten_pod_is_not_told() {
     let publisher = Publisher::new(NODE.into());
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
-    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     publisher.remove("u1");
-    publisher.findings("u1", findings(vec![container("c1", running())], 6));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     assert!(publisher.observations().is_empty() && publisher.targets().is_empty());
 }
 
@@ -152,17 +152,17 @@ fn what_a_late_step_finds_of_a_forgotten_pod_is_not_told() {
 async fn having_looked_again_is_no_news() {
     let publisher = Publisher::new(NODE.into());
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
-    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     let mut watch = publisher.observations().subscribe();
     for _ in 0..3 {
         watch.next().await;
     }
-    publisher.findings("u1", findings(vec![container("c1", running())], 6));
-    publisher.findings("u1", findings(vec![container("c1", exited())], 7));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
+    publisher.findings("u1", findings(vec![container("c1", exited())]));
     let StateEvent::Item(_, observation) = watch.next().await else {
         panic!("no observation");
     };
-    assert_eq!(observation.observed_at_unix_nanos, 7);
+    assert_eq!(observation.containers[0].state(), v1::RuntimeState::Exited);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn an_error_is_told_beside_what_was_found_before() {
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
     publisher.failed("u1", "the runtime is away");
     assert!(publisher.observations().is_empty());
-    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     publisher.failed("u1", "the runtime is away");
     let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
     assert_eq!(observation.sync_error, "the runtime is away");
@@ -193,7 +193,7 @@ fn a_termination_tells_its_cause_and_its_grace() {
         None,
     ));
     publisher.worker(worker);
-    publisher.findings("u1", findings(vec![container("c1", exited())], 10));
+    publisher.findings("u1", findings(vec![container("c1", exited())]));
     let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
     assert_eq!(observation.failed_reason, "Evicted");
     assert_eq!(observation.failed_message, "low on memory");
@@ -209,7 +209,7 @@ fn a_termination_tells_its_cause_and_its_grace() {
 fn each_instance_with_probes_is_a_target_until_a_newer_one_shows() {
     let publisher = Publisher::new(NODE.into());
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
-    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.findings("u1", findings(vec![container("c1", running())]));
     let target = publisher.targets().get(&"c1".to_owned()).unwrap();
     assert_eq!(
         (target.pod_ip.as_str(), target.started_at_unix_nanos),
@@ -217,7 +217,7 @@ fn each_instance_with_probes_is_a_target_until_a_newer_one_shows() {
     );
     let mut newer = container("c2", running());
     newer.restart_count = 1;
-    publisher.findings("u1", findings(vec![newer, container("c1", exited())], 6));
+    publisher.findings("u1", findings(vec![newer, container("c1", exited())]));
     assert_eq!(publisher.targets().keys(), ["c2"]);
     publisher.remove("u1");
     assert!(publisher.targets().is_empty());
@@ -228,7 +228,7 @@ fn a_pod_is_probed_at_its_address_of_the_nodes_family() {
     for (node, expected) in [("10.0.0.1", "10.88.0.2"), ("fd00::1", "fd00::2")] {
         let publisher = Publisher::new(node.into());
         publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
-        let mut found = findings(vec![container("c1", running())], 5);
+        let mut found = findings(vec![container("c1", running())]);
         let ips = ["fd00::2", "10.88.0.2"].map(str::to_owned).into();
         found.observation.sandboxes[0].network = SandboxNetwork::Pod { ips };
         publisher.findings("u1", found);
@@ -242,7 +242,7 @@ fn address_of_target_in_the_nodes_network(host_ip: &str) -> String {
     let mut value = probed();
     value["spec"]["hostNetwork"] = json!(true);
     publisher.worker(view(&value, v1::WorkerPhase::Syncing));
-    let mut found = findings(vec![container("c1", running())], 5);
+    let mut found = findings(vec![container("c1", running())]);
     found.observation.sandboxes[0].network = SandboxNetwork::Host;
     publisher.findings("u1", found);
     publisher.targets().get(&"c1".to_owned()).unwrap().pod_ip
@@ -260,7 +260,7 @@ fn liveness_of_a_pod_that_the_policy_refuses_is_not_probed() {
     for is_refused in [false, true, false] {
         let found = Findings {
             is_refused,
-            ..findings(vec![container("c1", running())], 5)
+            ..findings(vec![container("c1", running())])
         };
         publisher.findings("u1", found);
         let target = publisher.targets().get(&"c1".to_owned()).unwrap();
@@ -320,7 +320,7 @@ fn a_container_that_does_not_run_says_why() {
 #[test]
 fn the_sandbox_that_the_pod_lives_in_is_told_first() {
     let value = manifest("a", "u1");
-    let mut found = findings(vec![container("c1", running())], 1);
+    let mut found = findings(vec![container("c1", running())]);
     let stray = Sandbox {
         id: "s2".into(),
         attempt: 1,

@@ -155,9 +155,9 @@ fn recorder(
 
 fn failed(error: ImageError) -> StartError {
     let retry = match (error.failure, error.retry_at) {
+        (ImageFailure::ImagePullBackOff, Some(at)) => Retry::at(at),
         // Soon, to show that it is left alone now; that then says until when.
-        (ImageFailure::ErrImagePull, Some(_)) => Retry::SOON,
-        (_, Some(at)) => Retry::at(at),
+        (_, Some(_)) => Retry::SOON,
         (_, None) => Retry::LATER,
     };
     let reason = error.failure.as_str();

@@ -374,7 +374,7 @@ fn publish(
         is_refused: target.refused.is_some(),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, steps.clock.now()),
-        observed_at: steps.clock.now(),
+        is_observed: true,
     };
     steps.publisher.findings(target.identity.uid(), findings);
 }

@@ -203,7 +203,7 @@ fn publish_termination(
             is_refused: steps.policy.refuses(identity.uid()),
             sync_error: String::new(),
             last_plan: describe_termination(orders),
-            observed_at: steps.clock.now(),
+            is_observed: true,
         },
     );
 }

@@ -8,7 +8,7 @@ use pod::core::{Pod, PodStatus};
 use pod::update::{refused_changes, wished};
 use pod::{EVICTED, PodDocument, PodPhase};
 
-use crate::status::{self, is_observed};
+use crate::status;
 
 /// What is known of a pod.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ impl Known<'_> {
         // A pod that ended for good starts no instance that was not known, nor does one that
         // is changed in what it keeps while it runs.
         ended_before
-            || (is_observed(observation)
+            || (observation.is_observed
                 && self.has_new_instance(observation)
                 && (self.has_ended_for_good() || self.is_another(pod)))
     }

@@ -180,7 +180,7 @@ impl Story {
             } else {
                 Vec::new()
             },
-            observed_at_unix_nanos: if observed { self.now } else { 0 },
+            is_observed: observed,
             ..PodObservation::default()
         };
         self.registry

@@ -34,7 +34,7 @@ fn observation(uid: &str, phase: WorkerPhase) -> PodObservation {
     PodObservation {
         pod: Some(document(uid, "Always").to_message()),
         phase: phase.into(),
-        observed_at_unix_nanos: 1,
+        is_observed: true,
         ..PodObservation::default()
     }
 }
@@ -264,7 +264,7 @@ fn no_restart_of_any_process_flips_readiness() {
     test.snapshot("pool-2", vec![]);
     assert!(test.ready("u"));
     let mut unobserved = observation("u", WorkerPhase::Syncing);
-    unobserved.observed_at_unix_nanos = 0;
+    unobserved.is_observed = false;
     test.observe(unobserved);
     assert!(test.ready("u"));
     assert!(!test.registry.is_unsaved(), "nothing changed at all");
@@ -549,7 +549,7 @@ fn a_rejection_that_overtakes_the_end_of_its_pod_is_to_be_sent_again() {
 #[test]
 fn a_pod_that_is_admitted_after_its_rejection_is_pending() {
     let mut waits = observation("u", WorkerPhase::Waiting);
-    waits.observed_at_unix_nanos = 0;
+    waits.is_observed = false;
     let mut pulls = observation("u", WorkerPhase::Syncing);
     pulls.waiting.push(ContainerWaiting {
         name: "c".to_owned(),

@@ -9,7 +9,7 @@ use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod::{PodExt, PodPhase, restart};
 
 use super::containers::has_left_waiting;
-use super::input::{is_observed, may_run};
+use super::input::may_run;
 use super::time::api_time;
 
 const INITIALIZED: &str = "Initialized";
@@ -89,7 +89,7 @@ pub(super) fn conditions(
         .collect();
     let containers_ready = containers_ready(pod, status);
     let ready = ready(pod, &containers_ready, &of_others);
-    let has_sandbox = match is_observed(observation) {
+    let has_sandbox = match observation.is_observed {
         true => observation.sandboxes.iter().any(|it| {
             let has_network = pod.host_network() || !it.ips.is_empty();
             it.ready && has_network

@@ -10,7 +10,7 @@ use pod::core::{
 use pod::stop_signal;
 use pod::{PodExt, ephemeral, restart};
 
-use super::input::{Stage, StatusInput, is_observed};
+use super::input::{Stage, StatusInput};
 use super::resources::{self, Promised};
 use super::time::known_time;
 
@@ -310,7 +310,7 @@ fn absent(
     };
     if let Some(before) = before {
         let state = before.state.clone().unwrap_or_default();
-        if state.terminated.is_some() || !is_observed(facts.observation) {
+        if state.terminated.is_some() || !facts.observation.is_observed {
             return before.clone();
         }
         status.restart_count = before.restart_count;
@@ -329,7 +329,7 @@ fn absent(
         }
     }
     let is_done = facts.init && facts.initialized && !is_restartable(container);
-    if is_done && is_observed(facts.observation) {
+    if is_done && facts.observation.is_observed {
         status.state = Some(ContainerState {
             terminated: Some(ContainerStateTerminated {
                 reason: Some("Completed".to_owned()),

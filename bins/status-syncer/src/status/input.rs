@@ -42,13 +42,6 @@ impl Stage {
     }
 }
 
-/// Whether the pool has asked the runtime about this pod yet. Until then the
-/// absence of containers says nothing.
-#[must_use]
-pub fn is_observed(observation: &PodObservation) -> bool {
-    observation.observed_at_unix_nanos != 0
-}
-
 /// Whether an instance runs as far as anybody knows.
 pub(super) fn may_run(instance: &ContainerObservation) -> bool {
     matches!(

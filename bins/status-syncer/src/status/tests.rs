@@ -42,7 +42,7 @@ impl Node {
             pod: serde_json::from_value(pod).unwrap(),
             observation: PodObservation {
                 phase: WorkerPhase::Syncing.into(),
-                observed_at_unix_nanos: 1,
+                is_observed: true,
                 ..PodObservation::default()
             },
             verdicts: Verdicts::default(),

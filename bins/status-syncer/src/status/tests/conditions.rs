@@ -69,7 +69,7 @@ fn containers_can_start_once_the_sandbox_has_its_network() {
         assert_eq!(told(node.compute()), expected);
         // A pool that has not asked the runtime yet changes nothing.
         node.observation.sandboxes.clear();
-        node.observation.observed_at_unix_nanos = 0;
+        node.observation.is_observed = false;
         assert_eq!(told(node.compute()), expected);
     }
 }

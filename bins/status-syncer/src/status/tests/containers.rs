@@ -192,7 +192,7 @@ fn a_container_that_vanished_while_the_pod_ends_is_no_restart() {
 fn an_unobserved_pod_keeps_its_containers() {
     let mut node = Node::with_policy("Always");
     let before = node.running("c", "a").compute();
-    node.observation.observed_at_unix_nanos = 0;
+    node.observation.is_observed = false;
     let status = node.gone().compute();
     assert_eq!(status, before);
 }
