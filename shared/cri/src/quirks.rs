@@ -2,13 +2,14 @@
 //!
 //! The CRI leaves most errors without a code of their own: containerd and CRI-O answer
 //! `Unknown` and say in English what they mean. Here, and nowhere else, that English
-//! becomes a [`RuntimeErrorKind`] or a [`FailedStart`]; whoever decides anything
+//! becomes a [`RuntimeErrorKind`], a [`FailedStart`] or a [`FailedPull`]; whoever decides anything
 //! matches on those. Each sentence is looked for only in answers to the calls that it
 //! belongs to. The answers that were seen are in `recorded`, with the versions.
 //!
 //! What a runtime says of a start may quote the pod's own words, such as the name of
 //! its program. Where that can be mistaken for the runtime's, the kind says so.
 
+use crate::RuntimeError;
 use crate::error_kind::RuntimeErrorKind;
 use crate::proto::runtime::v1;
 
@@ -36,6 +37,31 @@ const CALLER_WENT_AWAY: [&str; 2] = ["context canceled", "signal: killed"];
 
 /// Reason that containerd gives an instance whose start failed.
 const START_ERROR: &str = "StartError";
+
+/// How a runtime begins that says by a name of CRI's why a pull failed (`errors` of CRI's
+/// API; CRI-O does). A kubelet looks for nothing else.
+const FAILED_PULLS: [(&str, FailedPull); 2] = [
+    ("RegistryUnavailable", FailedPull::RegistryUnavailable),
+    ("SignatureValidationFailed", FailedPull::SignatureInvalid),
+];
+
+/// Why a pull failed that the runtime has a name for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedPull {
+    /// The registry could not be reached.
+    RegistryUnavailable,
+    /// The image is not signed as the runtime's policy asks for.
+    SignatureInvalid,
+}
+
+/// Why a pull failed, and what the runtime says beyond the name of that; `None` if it
+/// names nothing.
+#[must_use]
+pub fn failed_pull(error: &RuntimeError) -> Option<(FailedPull, &str)> {
+    let is_told_by_words = error.kind == RuntimeErrorKind::Other;
+    let mut names = FAILED_PULLS.iter().filter(|_| is_told_by_words);
+    names.find_map(|(name, failed)| Some((*failed, error.message.strip_prefix(name)?)))
+}
 
 /// How the start of an instance failed that is shown as ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

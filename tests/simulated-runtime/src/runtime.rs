@@ -53,6 +53,8 @@ struct Shared {
     container_use: ContainerUse,
     /// The password by which an image is pulled, by image.
     pull_passwords: Mutex<BTreeMap<String, String>>,
+    /// In which words the pull of an image is refused, by image.
+    pull_refusals: Mutex<BTreeMap<String, String>>,
     /// By what pulls were tried, in this order.
     pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
     /// Its name and version.
@@ -99,6 +101,7 @@ impl SimulatedRuntime {
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
             pull_passwords: Mutex::default(),
+            pull_refusals: Mutex::default(),
             pull_auths: Mutex::default(),
             failing: Mutex::default(),
             container_use: ContainerUse::default(),
@@ -182,6 +185,11 @@ impl SimulatedRuntime {
         lock(&self.0.pull_passwords).insert(reference.to_owned(), password.to_owned());
     }
 
+    /// From now on pulls of an image are refused in these words.
+    pub fn set_pull_refusal(&self, reference: &str, words: &str) {
+        lock(&self.0.pull_refusals).insert(reference.to_owned(), words.to_owned());
+    }
+
     /// By what pulls were tried so far, in this order.
     #[must_use]
     pub fn pull_auths(&self) -> Vec<Option<v1::AuthConfig>> {
@@ -197,6 +205,9 @@ impl SimulatedRuntime {
         let password = lock(&self.0.pull_passwords).get(reference).cloned();
         let given = auth.as_ref().map(|auth| auth.password.clone());
         lock(&self.0.pull_auths).push(auth);
+        if let Some(words) = lock(&self.0.pull_refusals).get(reference) {
+            return Err(RuntimeError::refused("PullImage", words.as_str()));
+        }
         if password.is_none() || password == given {
             return Ok(());
         }

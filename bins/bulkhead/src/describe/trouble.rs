@@ -102,10 +102,16 @@ impl View<'_> {
                 let what = format!("it {ended}, and waits before its next start");
                 (told(&what), self.logs("--previous "))
             }
-            "ErrImagePull" | "ImagePullBackOff" => (
+            "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => (
                 told(&format!("the image {image} cannot be pulled")),
                 "check the image's name, the registry and the way to it; it is tried again by \
                  itself"
+                    .to_owned(),
+            ),
+            "SignatureValidationFailed" => (
+                told(&format!("the runtime does not trust the image {image}")),
+                "sign the image as the runtime's policy for signatures asks for, or change that \
+                 policy; it is tried again by itself"
                     .to_owned(),
             ),
             "ErrImageNeverPull" => (
@@ -293,6 +299,20 @@ mod tests {
             "web:1 cannot be pulled",
             5,
             "registry",
+        ),
+        (
+            "RegistryUnavailable",
+            "connection refused",
+            "web:1 cannot be pulled: connection refused",
+            5,
+            "registry",
+        ),
+        (
+            "SignatureValidationFailed",
+            "no signature exists",
+            "does not trust the image web:1: no signature exists",
+            5,
+            "policy for signatures",
         ),
         (
             "ErrImageNeverPull",

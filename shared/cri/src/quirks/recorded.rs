@@ -1,8 +1,9 @@
-//! Answers of runtimes, word for word but for ids that are cut, and what they mean.
+//! Answers of runtimes, word for word but for ids that are cut, and what they mean. Some
+//! are made up from what the sources of a runtime put together; they say so.
 
 use tonic::{Code, Status};
 
-use super::{FailedStart, failed_start};
+use super::{FailedPull, FailedStart, failed_pull, failed_start};
 use crate::{RuntimeError, RuntimeErrorKind, v1};
 
 /// A refused call: who said it, the call, the words and what they mean.
@@ -99,6 +100,52 @@ fn words_count_only_in_answers_to_the_calls_that_they_belong_to() {
             let error = RuntimeError::refused(method, message);
             assert_eq!(error.kind, RuntimeErrorKind::Other, "{of} {message}");
         }
+    }
+}
+
+/// Who said it of a pull, the words, and what they mean.
+const FAILED_PULLS: [(&str, &str, Option<(FailedPull, &str)>); 4] = [
+    (
+        "CRI-O, by its sources",
+        "RegistryUnavailable: pinging container registry localhost:5000: \
+         dial tcp [::1]:5000: connect: connection refused",
+        Some((
+            FailedPull::RegistryUnavailable,
+            ": pinging container registry localhost:5000: \
+             dial tcp [::1]:5000: connect: connection refused",
+        )),
+    ),
+    (
+        "CRI-O, by its sources",
+        "SignatureValidationFailed: Source image rejected: \
+         A signature was required, but no signature exists",
+        Some((
+            FailedPull::SignatureInvalid,
+            ": Source image rejected: A signature was required, but no signature exists",
+        )),
+    ),
+    (
+        "containerd 1.6",
+        r#"failed to pull and unpack image "a.io/b:1": failed to resolve reference "a.io/b:1": connect: connection refused"#,
+        None,
+    ),
+    // Of several credentials.
+    (
+        "CRI-O, by its sources",
+        "[RegistryUnavailable: a, denied]",
+        None,
+    ),
+];
+
+#[test]
+fn a_pull_that_failed_for_a_reason_that_cri_names_is_told_by_its_first_word() {
+    for (runtime, message, expected) in FAILED_PULLS {
+        let error = RuntimeError::refused("PullImage", message);
+        assert_eq!(failed_pull(&error), expected, "{runtime} {message}");
+        // With a code, the code counts.
+        let status = Status::not_found(message);
+        let error = RuntimeError::from_status("PullImage", &status);
+        assert_eq!(failed_pull(&error), None, "{runtime} {message}");
     }
 }
 
