@@ -2,7 +2,8 @@
 //! so only root's files count, and nothing outside is ever read. All of it may block for as
 //! long as the file system likes.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -21,6 +22,9 @@ const MAX_FILE_BYTES: u64 = 3 << 20;
 
 /// Most files. Each has an object at least.
 const MAX_FILES: usize = 1024;
+
+/// So many of the names that are not read are told: they end up in a log line.
+const TOLD_NAMES: usize = 8;
 
 /// Most bytes of all files: twice what the objects may have, for what is around them.
 pub(crate) const MAX_READ_BYTES: usize = 2 * MAX_TOTAL_BYTES;
@@ -48,13 +52,16 @@ impl Owner {
 }
 
 /// What is in the directory, by path of each file, of at most `max_bytes` of files, and of
-/// objects for which there is room; `None` if there is no directory.
+/// objects for which there is room; `None` if there is no directory. Of too many names those
+/// are read that were good at the last look, by `known` paths, and then the first; of the
+/// others the directory's own path tells.
 ///
 /// # Errors
 /// When the directory cannot be listed, or is not root's alone.
 pub(crate) fn look(
     path: &Path,
     owner: Owner,
+    known: &BTreeSet<String>,
     max_bytes: usize,
     mut room: Room,
 ) -> Result<Option<Findings>, String> {
@@ -66,12 +73,14 @@ pub(crate) fn look(
     let status = fstat(&directory).map_err(|error| error.desc().to_owned())?;
     owner.check(&status)?;
     let names = names(&directory).map_err(|error| error.to_string())?;
-    if names.len() > MAX_FILES {
-        return Err(format!("has more than {MAX_FILES} files in it"));
-    }
+    let is_known = |name: &OsStr| known.contains(&display_path(path, name));
     let mut findings = Findings::new();
+    let (chosen, left_out) = choose(names, is_known);
+    if !left_out.is_empty() {
+        findings.insert(path.display().to_string(), Err(not_read(&left_out)));
+    }
     let mut left = max_bytes;
-    for name in names {
+    for name in chosen {
         let read = match read(&directory, &name, owner) {
             Ok(None) => continue,
             Ok(Some(bytes)) if bytes.len() > left => Err(format!(
@@ -89,6 +98,31 @@ pub(crate) fn look(
         findings.insert(display_path(path, &name), read);
     }
     Ok(Some(findings))
+}
+
+/// The names that are read, those that are known first, so that new ones never displace
+/// them; and those that are left out. Both sorted.
+fn choose(
+    names: BTreeSet<OsString>,
+    is_known: impl Fn(&OsStr) -> bool,
+) -> (Vec<OsString>, Vec<OsString>) {
+    let (mut chosen, new): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_known(name));
+    let room = MAX_FILES.saturating_sub(chosen.len());
+    let mut new = new.into_iter();
+    chosen.extend(new.by_ref().take(room));
+    chosen.sort();
+    (chosen, new.collect())
+}
+
+fn not_read(left_out: &[OsString]) -> String {
+    let told = left_out.iter().take(TOLD_NAMES);
+    let told: Vec<_> = told.map(|name| name.display().to_string()).collect();
+    let more = match left_out.len() - told.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let told = told.join(", ");
+    format!("at most {MAX_FILES} names are read, and not {told}{more}")
 }
 
 /// The bytes of a file; `None` of a directory, and of what is gone. Nothing is opened
@@ -162,10 +196,15 @@ mod tests {
         Owner(geteuid().as_raw())
     }
 
+    /// With nothing known before.
+    fn look_at(path: &Path) -> Result<Option<Findings>, String> {
+        look(path, mine(), &BTreeSet::new(), MAX_READ_BYTES, Room::ALL)
+    }
+
     /// Of the file `name`: how many objects it has, or what is wrong.
     fn found(directory: &tempfile::TempDir, name: &str) -> Option<Result<usize, String>> {
         let path = directory.path().join(name).display().to_string();
-        let found = look(directory.path(), mine(), MAX_READ_BYTES, Room::ALL).unwrap();
+        let found = look_at(directory.path()).unwrap();
         let mut found = found.unwrap();
         found.remove(&path).map(|found| found.map(|it| it.len()))
     }
@@ -190,16 +229,13 @@ mod tests {
         let others = look(
             directory.path(),
             Owner(geteuid().as_raw() + 1),
+            &BTreeSet::new(),
             MAX_READ_BYTES,
             Room::ALL,
         );
         assert!(others.unwrap_err().contains("does not belong"));
         set_mode(directory.path(), 0o770);
-        assert!(
-            look(directory.path(), mine(), MAX_READ_BYTES, Room::ALL)
-                .unwrap_err()
-                .contains("may write")
-        );
+        assert!(look_at(directory.path()).unwrap_err().contains("may write"));
     }
 
     #[test]
@@ -234,6 +270,45 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_names_the_known_and_then_the_first_are_read_and_the_others_told() {
+        let directory = directory();
+        let path_of = |number: usize| directory.path().join(format!("{number:04}"));
+        for number in 0..MAX_FILES + TOLD_NAMES + 2 {
+            fs::write(path_of(number), OBJECT).unwrap();
+            set_mode(&path_of(number), 0o600);
+        }
+        let path = directory.path().display().to_string();
+        let last = path_of(MAX_FILES + TOLD_NAMES + 1).display().to_string();
+        for (known, first, told) in [
+            (
+                BTreeSet::new(),
+                MAX_FILES,
+                "1024, 1025, 1026, 1027, 1028, 1029, 1030, 1031 and 2 more",
+            ),
+            (
+                [last].into(),
+                MAX_FILES - 1,
+                "1023, 1024, 1025, 1026, 1027, 1028, 1029, 1030 and 2 more",
+            ),
+        ] {
+            let found = look(directory.path(), mine(), &known, MAX_READ_BYTES, Room::ALL);
+            let mut found = found.unwrap().unwrap();
+            let reason = found.remove(&path).unwrap().unwrap_err();
+            let expected = format!("at most 1024 names are read, and not {told}");
+            assert_eq!(reason, expected);
+            assert_eq!(found.len(), MAX_FILES);
+            assert!(known.iter().all(|path| found.contains_key(path)));
+            let first_left_out = path_of(first).display().to_string();
+            assert!(!found.contains_key(&first_left_out));
+        }
+        for number in MAX_FILES..MAX_FILES + TOLD_NAMES + 2 {
+            fs::remove_file(path_of(number)).unwrap();
+        }
+        let found = look_at(directory.path()).unwrap().unwrap();
+        assert!(!found.contains_key(&path));
+    }
+
+    #[test]
     fn files_beyond_the_bound_of_all_are_not_read_and_smaller_ones_after_them_are() {
         let directory = directory();
         for (name, length) in [("a", 60), ("b", 100), ("c", 0)] {
@@ -242,7 +317,13 @@ mod tests {
             set_mode(&path, 0o600);
         }
         let max_bytes = 2 * OBJECT.len() + 80;
-        let found = look(directory.path(), mine(), max_bytes, Room::ALL);
+        let found = look(
+            directory.path(),
+            mine(),
+            &BTreeSet::new(),
+            max_bytes,
+            Room::ALL,
+        );
         let found = found.unwrap().unwrap();
         let is_read: Vec<_> = found.values().map(Result::is_ok).collect();
         assert_eq!(is_read, [true, false, true], "{found:?}");
@@ -263,7 +344,13 @@ mod tests {
             (2, 200, [true, true, false]),
         ] {
             let room = Room { objects, bytes };
-            let found = look(directory.path(), mine(), MAX_READ_BYTES, room);
+            let found = look(
+                directory.path(),
+                mine(),
+                &BTreeSet::new(),
+                MAX_READ_BYTES,
+                room,
+            );
             let found = found.unwrap().unwrap();
             let is_held: Vec<_> = found.values().map(Result::is_ok).collect();
             assert_eq!(is_held, expected, "{found:?}");
@@ -273,18 +360,10 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_none_and_a_file_is_an_error() {
         let directory = directory();
-        let absent = look(
-            &directory.path().join("absent"),
-            mine(),
-            MAX_READ_BYTES,
-            Room::ALL,
-        );
+        let absent = look_at(&directory.path().join("absent"));
         assert_eq!(absent, Ok(None));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        assert_eq!(
-            look(&file, mine(), MAX_READ_BYTES, Room::ALL).unwrap_err(),
-            "is a file, not a directory"
-        );
+        assert_eq!(look_at(&file).unwrap_err(), "is a file, not a directory");
     }
 }

@@ -1,6 +1,6 @@
 //! The ConfigMaps and Secrets of the objects directory, made of its files. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use local_objects::{LocalObject, ObjectRef};
@@ -108,6 +108,11 @@ impl ObjectFiles {
             objects,
         };
         (self.state.clone(), problems)
+    }
+
+    /// Paths of the files that were good.
+    pub(crate) fn known(&self) -> BTreeSet<String> {
+        self.good.keys().cloned().collect()
     }
 
     /// The objects after a look that could not list the directory.
@@ -227,8 +232,6 @@ impl Joined<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use local_objects::ObjectKind;
 
     use super::*;

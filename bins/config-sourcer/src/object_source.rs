@@ -110,10 +110,11 @@ impl ObjectSource {
     async fn look(&mut self) {
         self.watch.begin();
         let (path, owner, arming) = (self.path.clone(), self.owner, self.watch.arming());
+        let known = self.files.known();
         let looked = blocking::spawn(move || {
             // Before the look, so that no change is missed.
             let armed = arming.map(|arming| arming.add(&path));
-            (look(&path, owner, MAX_READ_BYTES, Room::ALL), armed)
+            (look(&path, owner, &known, MAX_READ_BYTES, Room::ALL), armed)
         });
         let Ok((found, armed)) = looked.await else {
             // It panicked, which is logged; the next look may not.
