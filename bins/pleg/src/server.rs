@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message;
-use clock::UnixNanos;
 use futures_util::stream;
 use ipc::{Feed, FeedItem, FeedWatch};
 use tokio::sync::watch;
@@ -28,7 +27,6 @@ const MAX_SNAPSHOT_UIDS: usize = 1500;
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) health: Health,
-    pub(crate) last_relist: UnixNanos,
     pub(crate) pod_uids: Arc<[String]>,
     /// The pool that was last heard; empty before the first.
     pub(crate) pool_boot_id: Arc<str>,
@@ -36,7 +34,7 @@ pub(crate) struct Published {
 
 impl Published {
     fn to_message(&self) -> v1::PlegHealth {
-        wire::health(&self.health, self.last_relist, &self.pool_boot_id)
+        wire::health(&self.health, &self.pool_boot_id)
     }
 }
 
@@ -54,7 +52,6 @@ impl Publication {
     pub(crate) fn new(boot_id: String) -> Publication {
         let published = Published {
             health: Health::NeverRelisted,
-            last_relist: UnixNanos(0),
             pod_uids: Arc::default(),
             pool_boot_id: Arc::default(),
         };
@@ -213,10 +210,9 @@ mod tests {
         }
     }
 
-    fn state(health: Health, last_relist: i64, uids: usize) -> Published {
+    fn state(health: Health, uids: usize) -> Published {
         Published {
             health,
-            last_relist: UnixNanos(last_relist),
             pod_uids: (0..uids).map(|number| number.to_string()).collect(),
             pool_boot_id: "pool".into(),
         }
@@ -229,13 +225,13 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_falls_behind_is_cut_off() {
         let publication = Publication::new("boot".to_owned());
-        publication.publish(state(Health::Healthy, 1, 1), Vec::new());
+        publication.publish(state(Health::Healthy, 1), Vec::new());
         let mut watch = publication.watch();
         message(&mut watch).await;
         let many = (0..=FEED_CAPACITY)
             .map(|number| event(&number.to_string()))
             .collect();
-        publication.publish(state(Health::Healthy, 2, 1), many);
+        publication.publish(state(Health::Healthy, 1), many);
         let status = watch.next().await.unwrap().unwrap_err();
         assert_eq!(status.code(), tonic::Code::DataLoss);
         assert!(watch.next().await.is_none());
@@ -244,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn pods_beyond_a_snapshot_follow_as_events() {
         let publication = Publication::new("boot".to_owned());
-        let many = state(Health::Healthy, 1, MAX_SNAPSHOT_UIDS + 2);
+        let many = state(Health::Healthy, MAX_SNAPSHOT_UIDS + 2);
         publication.publish(many, Vec::new());
         let mut watch = publication.watch();
         let Message::Snapshot(snapshot) = message(&mut watch).await else {
@@ -259,7 +255,7 @@ mod tests {
             assert_eq!(event.pod_uid, (MAX_SNAPSHOT_UIDS + offset).to_string());
             assert_eq!(event.r#type(), v1::PodLifecycleEventType::PodSync);
         }
-        publication.publish(state(Health::Healthy, 2, 1), vec![event("x")]);
+        publication.publish(state(Health::Healthy, 1), vec![event("x")]);
         assert!(matches!(message(&mut watch).await, Message::Event(event) if event.pod_uid == "x"));
     }
 
@@ -271,22 +267,22 @@ mod tests {
             message(&mut watch).await,
             Message::Snapshot(snapshot) if !snapshot.health.clone().unwrap().healthy
         ));
-        assert!(publication.publish(state(Health::Healthy, 1, 1), Vec::new()));
+        assert!(publication.publish(state(Health::Healthy, 1), Vec::new()));
         assert!(matches!(message(&mut watch).await, Message::Health(health) if health.healthy));
-        assert!(!publication.publish(state(Health::Healthy, 2, 2), Vec::new()));
+        assert!(!publication.publish(state(Health::Healthy, 2), Vec::new()));
         let restarted = Published {
             pool_boot_id: "another".into(),
-            ..state(Health::Healthy, 2, 2)
+            ..state(Health::Healthy, 2)
         };
         assert!(!publication.publish(restarted, Vec::new()));
         assert!(matches!(
             message(&mut watch).await,
             Message::Health(health) if health.healthy && health.pool_boot_id == "another"
         ));
-        assert!(publication.publish(state(Health::Stale, 2, 2), Vec::new()));
+        assert!(publication.publish(state(Health::Stale, 2), Vec::new()));
         assert!(matches!(
             message(&mut watch).await,
-            Message::Health(health) if !health.healthy && health.last_relist_unix_nanos == 2
+            Message::Health(health) if !health.healthy
         ));
     }
 }

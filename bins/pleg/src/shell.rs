@@ -11,7 +11,6 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::pleg_server::PlegServer;
 use bulkhead_api::v1::runtime_pods_client::RuntimePodsClient;
 use bulkhead_api::v1::watch_hints_response::Message as Hint;
-use clock::{UnixNanos, WallClock};
 use ipc::{CallError, Channel, SubscriptionEvent};
 use process::{Context, Lifecycle};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -53,7 +52,6 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         pool: RuntimePodsClient::new(context.network.channel(Process::PodWorkerPool))
             .max_decoding_message_size(ipc::limits::MAX_RELIST_BYTES),
         publication: publication.clone(),
-        clock: context.clock,
         lifecycle: context.lifecycle.clone(),
         started: Instant::now(),
         records: Records::default(),
@@ -83,7 +81,6 @@ pub async fn serve(context: Context) -> Result<(), Error> {
 struct Listed {
     /// When the attempt that succeeded began.
     asked: Instant,
-    asked_wall: UnixNanos,
     boot_id: String,
     pods: Vec<v1::RuntimePod>,
 }
@@ -94,13 +91,12 @@ type InFlight = Pin<Box<dyn Future<Output = (Scope, Result<Listed, CallError>)> 
 struct Relister {
     pool: RuntimePodsClient<Channel>,
     publication: Publication,
-    clock: WallClock,
     lifecycle: Lifecycle,
     started: Instant,
     records: Records,
     schedule: Schedule,
     /// When the last successful relist of all pods was asked for.
-    last_relist: Option<(Instant, UnixNanos)>,
+    last_relist: Option<Instant>,
     pod_uids: Arc<[String]>,
     failing: bool,
     runtime_has_events: Option<bool>,
@@ -157,7 +153,6 @@ impl Relister {
     /// Asks the pool; goes on asking while it restarts.
     fn list(&self, scope: Scope) -> InFlight {
         let pool = self.pool.clone();
-        let clock = self.clock.clone();
         let pod_uid = match &scope {
             Scope::All => String::new(),
             Scope::Pod(uid) => uid.clone(),
@@ -168,12 +163,11 @@ impl Relister {
                 let request = v1::ListPodsRequest {
                     pod_uid: pod_uid.clone(),
                 };
-                let (asked, asked_wall) = (Instant::now(), clock.now());
+                let asked = Instant::now();
                 async move {
                     let response = pool.list_pods(request).await?;
                     Ok(response.map(|list| Listed {
                         asked,
-                        asked_wall,
                         boot_id: list.boot_id,
                         pods: list.pods,
                     }))
@@ -227,7 +221,7 @@ impl Relister {
         // A relist of one pod proves that listing works, but only a list of all
         // tells that nothing is missed.
         if *scope == Scope::All {
-            self.last_relist = Some((listed.asked, listed.asked_wall));
+            self.last_relist = Some(listed.asked);
         }
         if !self.records.pod_uids().eq(self.pod_uids.iter()) {
             self.pod_uids = self.records.pod_uids().cloned().collect();
@@ -237,13 +231,11 @@ impl Relister {
 
     /// Publishes the state as it is now, then `events`.
     fn publish(&mut self, events: Vec<Event>) {
-        let health = Health::assess(self.last_relist.map(|(asked, _)| asked.elapsed()));
+        let health = Health::assess(self.last_relist.map(|asked| asked.elapsed()));
         let reason = health.reason();
         let healthy = health == Health::Healthy;
-        let last_relist = self.last_relist.map(|(_, wall)| wall).unwrap_or_default();
         let state = Published {
             health,
-            last_relist,
             pod_uids: Arc::clone(&self.pod_uids),
             pool_boot_id: Arc::clone(&self.pool_boot_id),
         };

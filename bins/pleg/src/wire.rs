@@ -87,15 +87,10 @@ pub(crate) fn event(event: Event) -> v1::PodLifecycleEvent {
     }
 }
 
-pub(crate) fn health(
-    health: &Health,
-    last_relist: clock::UnixNanos,
-    pool_boot_id: &str,
-) -> v1::PlegHealth {
+pub(crate) fn health(health: &Health, pool_boot_id: &str) -> v1::PlegHealth {
     v1::PlegHealth {
         healthy: *health == Health::Healthy,
         reason: health.reason().to_owned(),
-        last_relist_unix_nanos: last_relist.0,
         pool_boot_id: pool_boot_id.to_owned(),
     }
 }

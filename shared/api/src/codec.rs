@@ -155,7 +155,6 @@ mod tests {
         let health = v1::PlegHealth {
             healthy: true,
             reason: "r".repeat(200),
-            last_relist_unix_nanos: -1,
             pool_boot_id: "b".repeat(16),
         };
         let snapshot = v1::PlegSnapshot {

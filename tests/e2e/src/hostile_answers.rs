@@ -188,7 +188,6 @@ fn lifecycle(orders: &Orders, number: u64) -> Lifecycle {
     let health = v1::PlegHealth {
         healthy: number.is_multiple_of(2),
         reason: "because".to_owned(),
-        last_relist_unix_nanos: i64::MAX,
         pool_boot_id: id(number),
     };
     let (pod, other) = orders.two(number);

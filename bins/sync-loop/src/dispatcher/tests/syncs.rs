@@ -101,7 +101,6 @@ fn an_unhealthy_pleg_is_shown_and_stops_nothing() {
     let health = v1::PlegHealth {
         healthy: false,
         reason: "slow".into(),
-        last_relist_unix_nanos: 1,
         ..v1::PlegHealth::default()
     };
     harness.handle(Event::Lifecycle(LifecycleMessage::Health(health)));
