@@ -17,7 +17,6 @@ use clock::UnixNanos;
 use node_host::NodeError;
 use pod::PodIdentity;
 
-pub(crate) use line::LogStream;
 pub(crate) use node_host::LogTarget;
 
 /// Which part of it, and how.
@@ -33,13 +32,11 @@ pub(crate) struct LogOptions {
     pub timestamps: bool,
 }
 
-/// Some lines of one stream.
+/// Some lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogChunk {
     /// What the container wrote; at most some 32 KiB.
     pub content: Vec<u8>,
-    /// Where it wrote it.
-    pub stream: LogStream,
     /// When the last of it was written.
     pub at: UnixNanos,
 }

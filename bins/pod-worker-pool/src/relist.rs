@@ -10,8 +10,8 @@ use clock::{UnixNanos, WallClock};
 use cri::{ContainerRuntime, RuntimeError, v1};
 use pod::PodIdentity;
 use pod::metadata::{
-    CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL, POD_UID_LABEL,
+    CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL,
+    POD_UID_LABEL,
 };
 use pod_lifecycle::annotations;
 use tokio::time::Instant;
@@ -21,8 +21,8 @@ use crate::told_ends::ToldEnds;
 /// Wait between two attempts to list the runtime at the start.
 const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
 
-/// Longest annotation value that is passed on.
-const MAX_ANNOTATION_BYTES: usize = 128;
+/// Longest name of a source that is passed on.
+const MAX_SOURCE_BYTES: usize = 128;
 
 /// A pod in the runtime.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +31,6 @@ pub struct RuntimePod {
     pub identity: PodIdentity,
     /// `kubernetes.io/config.source` of its sandbox, or empty.
     pub source: String,
-    /// `kubernetes.io/config.hash` of its sandbox, or empty.
-    pub config_hash: String,
     /// Its sandboxes, as listed.
     pub sandboxes: Vec<ListedSandbox>,
     /// Its containers, as listed.
@@ -293,7 +291,6 @@ fn pods(
             .or_insert_with(|| RuntimePod {
                 identity,
                 source: String::new(),
-                config_hash: String::new(),
                 sandboxes: Vec::new(),
                 containers: Vec::new(),
             });
@@ -307,12 +304,9 @@ fn pods(
         let Some(pod) = pods.get_mut(&uid) else {
             continue;
         };
-        let annotation = |key: &str| {
-            let value = sandbox.annotations.get(key).map_or("", String::as_str);
-            value[..value.floor_char_boundary(MAX_ANNOTATION_BYTES)].to_owned()
-        };
-        pod.source = annotation(CONFIG_SOURCE_ANNOTATION);
-        pod.config_hash = annotation(CONFIG_HASH_ANNOTATION);
+        let source = sandbox.annotations.get(CONFIG_SOURCE_ANNOTATION);
+        let source = source.map_or("", String::as_str);
+        source[..source.floor_char_boundary(MAX_SOURCE_BYTES)].clone_into(&mut pod.source);
         pod.sandboxes.push(ListedSandbox {
             id: sandbox.id.clone(),
             ready: sandbox.state() == v1::PodSandboxState::SandboxReady,
@@ -393,7 +387,6 @@ impl From<&RuntimePod> for api::RuntimePodState {
             source: pod.source.clone(),
             has_running_container: pod.has_running_container(),
             has_ready_sandbox: pod.has_ready_sandbox(),
-            config_hash: pod.config_hash.clone(),
         }
     }
 }

@@ -160,7 +160,6 @@ mod tests {
             let pod = RuntimePod {
                 identity: PodIdentity::new(uid, "default", "web").unwrap(),
                 source: "file".to_owned(),
-                config_hash: String::new(),
                 sandboxes: vec![sandbox],
                 containers: Vec::new(),
             };

@@ -57,10 +57,8 @@ impl Observations for FakePool {
         });
         let first = self.0.borrow().clone();
         let messages = stream::iter([first]).chain(lists).flat_map(|list| {
-            let begin = Message::SnapshotBegin(v1::ObservationsSnapshotBegin {
-                runtime_listed: true,
-            });
-            let end = Message::SnapshotEnd(v1::ObservationsSnapshotEnd {});
+            let begin = Message::SnapshotBegin(v1::SnapshotBegin {});
+            let end = Message::SnapshotEnd(v1::SnapshotEnd {});
             let event = v1::Event {
                 reason: "Started".to_owned(),
                 unix_nanos: 7,

@@ -258,7 +258,6 @@ impl<'a> Story<'a> {
                 ready: true,
                 ips: self.ips(),
                 created_at_unix_nanos: (self.start + 1) * 1_000_000_000,
-                ..SandboxObservation::default()
             }],
             ..PodObservation::default()
         };

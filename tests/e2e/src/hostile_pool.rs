@@ -114,7 +114,6 @@ fn pods(orders: &Orders, number: u64) -> Vec<u8> {
     let list = |pods| v1::ListPodsResponse {
         boot_id: id(number),
         pods,
-        asked_at_unix_nanos: i64::MAX,
     };
     match (orders.manner, number % 4) {
         // Pods of nothing, and one pod of containers of nothing.
@@ -181,7 +180,6 @@ fn known_pods(orders: &Orders, number: u64) -> Vec<u8> {
         source: "file".to_owned(),
         has_running_container: true,
         has_ready_sandbox: true,
-        config_hash: id(number),
     };
     match (orders.manner, number % 3) {
         (Manner::AtTheBound, 0) => [empty(2, ANSWER / 4), empty(3, ANSWER / 4)].concat(),
@@ -264,9 +262,7 @@ fn target(orders: &Orders, number: u64) -> Vec<u8> {
         format!(r#"{{"httpGet":{{"port":1,"httpHeaders":[{headers}]}}}}"#)
     };
     of(match (orders.manner, number % 8) {
-        (Manner::Unfinished, 0) if number == 0 => {
-            Targeted::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {})
-        }
+        (Manner::Unfinished, 0) if number == 0 => Targeted::SnapshotBegin(v1::SnapshotBegin {}),
         (Manner::AtTheBound, 0) => {
             let target = [new.encode_to_vec(), empty(12, PARTS)].concat();
             return around(3, &target);
@@ -355,12 +351,10 @@ fn observation(orders: &Orders, number: u64) -> Result<Vec<u8>> {
     };
     let mut boot_id = id(number);
     let message = match (orders.manner, number % 8) {
-        (Manner::Unfinished, 0) if number == 0 => {
-            Observed::SnapshotBegin(v1::ObservationsSnapshotBegin::default())
-        }
+        (Manner::Unfinished, 0) if number == 0 => Observed::SnapshotBegin(v1::SnapshotBegin {}),
         (Manner::AtTheBound, 1) => {
             boot_id = filled(boot_id, OBSERVATION - (1 << 20));
-            Observed::SnapshotBegin(v1::ObservationsSnapshotBegin::default())
+            Observed::SnapshotBegin(v1::SnapshotBegin {})
         }
         (Manner::AtTheBound, 0 | 2) => {
             let observation = of(new_pod(number, 0)?, id(number)).encode_to_vec();

@@ -368,7 +368,6 @@ impl ContainerLogs for FakeLogs {
         let lines = (from..=5).take(2).map(|number| {
             Ok(v1::ReadLogsResponse {
                 content: format!("line {number}\n").into_bytes(),
-                stream: "stdout".to_owned(),
                 unix_nanos: number,
                 ..v1::ReadLogsResponse::default()
             })

@@ -67,7 +67,6 @@ impl RuntimePods for Pool {
         Ok(Response::new(v1::ListPodsResponse {
             boot_id: "pool".to_owned(),
             pods,
-            ..Default::default()
         }))
     }
 

@@ -202,7 +202,6 @@ mod tests {
             let pod = RuntimePod {
                 identity: PodIdentity::new("u1", "default", "p").unwrap(),
                 source: String::new(),
-                config_hash: String::new(),
                 sandboxes: sandboxes
                     .iter()
                     .zip(0..)

@@ -6,21 +6,11 @@ use clock::UnixNanos;
 
 /// Where a container wrote something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogStream {
+pub(super) enum LogStream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-}
-
-impl LogStream {
-    /// The word in the log.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            LogStream::Stdout => "stdout",
-            LogStream::Stderr => "stderr",
-        }
-    }
 }
 
 /// A part of what a container wrote.
@@ -86,7 +76,7 @@ mod tests {
         assert_eq!((line.stream, line.partial), (LogStream::Stdout, false));
         assert_eq!(line.content, b"hello  world ");
         let line = parse(b"2026-11-20T10:01:44+01:00 stderr P:x \xff\x00").unwrap();
-        assert_eq!((line.stream.as_str(), line.partial), ("stderr", true));
+        assert_eq!((line.stream, line.partial), (LogStream::Stderr, true));
         assert_eq!(line.content, b"\xff\x00");
         assert_eq!(
             parse(b"2026-11-20T10:01:44Z stdout F").unwrap().content,

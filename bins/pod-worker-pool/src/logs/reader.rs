@@ -207,7 +207,7 @@ impl Reader {
         }
     }
 
-    /// Whole lines of one stream out of what was read, as far as a chunk goes.
+    /// Whole lines out of what was read, as far as a chunk goes.
     fn take_chunk(&mut self) -> Option<LogChunk> {
         let mut chunk: Option<LogChunk> = None;
         while let Some(text) = self.pending.peek_line() {
@@ -220,15 +220,12 @@ impl Reader {
                 self.pending.done += taken;
                 continue;
             }
-            if chunk.as_ref().is_some_and(|chunk| {
-                chunk.stream != line.stream
-                    || chunk.content.len() + line.content.len() > CHUNK_BYTES
-            }) {
+            let is_full = |chunk: &LogChunk| chunk.content.len() + line.content.len() > CHUNK_BYTES;
+            if chunk.as_ref().is_some_and(is_full) {
                 break;
             }
             let chunk = chunk.get_or_insert_with(|| LogChunk {
                 content: Vec::new(),
-                stream: line.stream,
                 at: line.at,
             });
             let is_open = self.open_lines.of(line.stream);

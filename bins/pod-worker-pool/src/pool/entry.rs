@@ -171,11 +171,9 @@ impl Entry {
     }
 
     pub(super) fn state(&self) -> v1::WorkerState {
-        let termination = self.worker.termination();
         v1::WorkerState {
             pod: Some(self.worker.identity().into()),
             phase: self.worker.phase().into(),
-            terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
             restart_requested: self.worker.restart_requested(),
             runtime_only: matches!(
                 self.worker.state(),

@@ -66,7 +66,6 @@ fn sandboxes(observation: &Observation) -> Vec<v1::SandboxObservation> {
     let message = |sandbox: &Sandbox| v1::SandboxObservation {
         id: sandbox.id.clone(),
         ready: sandbox.ready,
-        attempt: sandbox.attempt,
         created_at_unix_nanos: sandbox.created_at.0,
         ips: sandbox.network.ips().to_vec(),
     };
@@ -160,8 +159,6 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         image: container.image.clone(),
         image_id: container.image_id.clone(),
         stop_signal: container.stop_signal.unwrap_or_default().to_owned(),
-        sandbox_id: container.sandbox_id.clone(),
-        spec_hash: container.spec_hash.clone(),
         is_of_earlier_round: findings.left_of_earlier.contains(&container.id),
         is_restarted_after_kill: findings.restarted_after_kill.contains(&container.id),
         resources: findings

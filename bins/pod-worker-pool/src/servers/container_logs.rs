@@ -197,7 +197,6 @@ fn runs(publisher: &Publisher, uid: &str, id: &str) -> bool {
 fn response(chunk: LogChunk, restart_count: u32) -> v1::ReadLogsResponse {
     v1::ReadLogsResponse {
         content: chunk.content,
-        stream: chunk.stream.as_str().to_owned(),
         unix_nanos: chunk.at.0,
         restart_count: Some(restart_count),
     }

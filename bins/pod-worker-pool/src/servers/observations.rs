@@ -1,7 +1,6 @@
 //! `Observations`: what status-syncer asks for.
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_observations_response::Message;
@@ -16,7 +15,6 @@ pub(super) struct Service(pub(super) Shared);
 
 struct Watch {
     boot_id: String,
-    runtime_listed: bool,
     observations: StateWatch<String, v1::PodObservation>,
     events: FeedWatch<v1::Event>,
 }
@@ -32,7 +30,6 @@ impl v1::observations_server::Observations for Service {
     ) -> Result<Response<Self::WatchObservationsStream>, Status> {
         let watch = Watch {
             boot_id: self.0.boot_id.clone(),
-            runtime_listed: self.0.listed.load(Ordering::Relaxed),
             observations: self.0.pool.publisher().observations().subscribe(),
             events: self.0.events.feed().subscribe_from_oldest(),
         };
@@ -58,7 +55,7 @@ impl Watch {
                 // bounded by the pods, so events are not starved.
                 biased;
                 // Cancel-safe: nothing is taken before it returns.
-                event = self.observations.next() => return self.observation(event),
+                event = self.observations.next() => return observation(event),
                 // Cancel-safe: the position moves only when an event is returned.
                 item = self.events.next() => match item {
                     FeedItem::Item(event) => return Message::Event(event),
@@ -69,15 +66,13 @@ impl Watch {
             }
         }
     }
+}
 
-    fn observation(&self, event: StateEvent<String, v1::PodObservation>) -> Message {
-        match event {
-            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ObservationsSnapshotBegin {
-                runtime_listed: self.runtime_listed,
-            }),
-            StateEvent::Item(_, observation) => Message::Observation(observation),
-            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ObservationsSnapshotEnd {}),
-            StateEvent::Removed(uid) => Message::RemovedPodUid(uid),
-        }
+fn observation(event: StateEvent<String, v1::PodObservation>) -> Message {
+    match event {
+        StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::SnapshotBegin {}),
+        StateEvent::Item(_, observation) => Message::Observation(observation),
+        StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::SnapshotEnd {}),
+        StateEvent::Removed(uid) => Message::RemovedPodUid(uid),
     }
 }

@@ -81,9 +81,9 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         let complete = futures_util::stream::once(complete);
         let complete = complete.map(|()| Message::Complete(v1::ProbeTargetsComplete {}));
         let targets = watch.into_stream().map(|event| match event {
-            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {}),
+            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::SnapshotBegin {}),
             StateEvent::Item(_, target) => Message::Target(target),
-            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
+            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::SnapshotEnd {}),
             StateEvent::Removed(id) => Message::RemovedContainerId(id),
         });
         let messages = futures_util::stream::select(targets, complete).map(move |message| {

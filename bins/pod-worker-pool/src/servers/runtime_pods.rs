@@ -34,7 +34,6 @@ impl v1::runtime_pods_server::RuntimePods for Service {
         Ok(Response::new(v1::ListPodsResponse {
             boot_id: self.0.boot_id.clone(),
             pods: relist.pods.values().map(Into::into).collect(),
-            asked_at_unix_nanos: relist.asked_at.0,
         }))
     }
 

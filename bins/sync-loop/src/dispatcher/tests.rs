@@ -365,7 +365,6 @@ pub(super) fn runtime_pod(uid: &str, source: &str, runs: bool) -> v1::RuntimePod
         source: source.into(),
         has_running_container: runs,
         has_ready_sandbox: runs,
-        config_hash: String::new(),
     }
 }
 

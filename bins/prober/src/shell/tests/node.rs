@@ -86,9 +86,9 @@ impl ProbeTargets for Pool {
         });
         let targets = self.targets.subscribe().into_stream();
         let targets = targets.map(|event| match event {
-            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {}),
+            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::SnapshotBegin {}),
             StateEvent::Item(_, target) => Message::Target(target),
-            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
+            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::SnapshotEnd {}),
             StateEvent::Removed(id) => Message::RemovedContainerId(id),
         });
         let messages = futures_util::stream::select(targets, complete).map(|message| {

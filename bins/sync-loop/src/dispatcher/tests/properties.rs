@@ -154,7 +154,6 @@ impl Pool {
         });
         let workers = self.workers.iter().map(|(uid, worker)| v1::WorkerState {
             restart_requested: worker.restart_requested,
-            terminal: worker.completed,
             ..super::worker(uid, worker.phase)
         });
         let running = self
