@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use clock::WallClock;
+use cri::v1::ContainerState;
 use cri::{ContainerRuntime, RuntimeError};
 use futures_util::{StreamExt, stream};
 use node_config::LogSettings;
@@ -24,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::logs::rotated;
 use crate::publisher::Publisher;
+use crate::relist::{Relister, RuntimePod};
 use crate::servers::Shared;
 use compressor::{Compressor, Queue};
 
@@ -31,8 +33,10 @@ use compressor::{Compressor, Queue};
 pub(crate) struct LogRotation {
     runtime: Arc<dyn ContainerRuntime>,
     host: Arc<dyn NodeHost>,
-    /// Knows which containers run.
+    /// Knows which containers run of the pods that have workers.
     publisher: Publisher,
+    /// Knows those of all others.
+    relister: Relister,
     settings: LogSettings,
     /// Names rotated files.
     clock: WallClock,
@@ -81,6 +85,7 @@ impl LogRotation {
             runtime: Arc::clone(&pool.runtime),
             host: Arc::clone(&pool.host),
             publisher: pool.pool.publisher().clone(),
+            relister: pool.relister.clone(),
             settings: settings.clone(),
             clock: clock.clone(),
             queue: Queue::default(),
@@ -113,7 +118,7 @@ impl LogRotation {
     /// Looks at all logs once. Answers with the containers whose log could not be
     /// rotated; those that could not in the round before are not told of again.
     async fn round(&self, max_size: u64, failing: &BTreeSet<String>) -> BTreeSet<String> {
-        let running = self.running();
+        let running = self.running().await;
         let logs: Vec<LogTarget> = running.iter().map(|it| it.log.clone()).collect();
         let sizes = match self.host.log_sizes(&logs).await {
             Ok(sizes) => sizes,
@@ -134,10 +139,19 @@ impl LogRotation {
         failed.into_iter().flatten().collect()
     }
 
-    /// Logs of containers that run. Others get no more lines.
-    fn running(&self) -> Vec<Running> {
+    /// Logs of containers that run. Others get no more lines. A pod whose source does not
+    /// answer may run for weeks without anybody naming it to us: it is only in the list.
+    async fn running(&self) -> Vec<Running> {
+        let relist = self.relister.last().await;
         let observations = self.publisher.observations().snapshot();
-        observations.values().flat_map(running_of).collect()
+        let is_looked_at = |uid: &str| {
+            let observation = observations.get(uid);
+            observation.is_some_and(|it| !it.containers.is_empty())
+        };
+        let listed = relist.iter().flat_map(|relist| relist.pods.values());
+        let others = listed.filter(|pod| !is_looked_at(pod.identity.uid()));
+        let observed = observations.values().flat_map(running_of);
+        observed.chain(others.flat_map(listed_running)).collect()
     }
 
     /// Does what is due with one log; the container's id if that fails.
@@ -229,6 +243,20 @@ fn running_of(observation: &v1::PodObservation) -> Vec<Running> {
             container_id: container.id.clone(),
         })
         .collect()
+}
+
+/// The containers of a listed pod that run.
+fn listed_running(pod: &RuntimePod) -> impl Iterator<Item = Running> {
+    let containers = pod.containers.iter();
+    let running = containers.filter(|it| it.state == ContainerState::ContainerRunning);
+    running.map(|container| Running {
+        log: LogTarget {
+            pod: pod.identity.clone(),
+            container: container.name.clone(),
+            attempt: container.attempt,
+        },
+        container_id: container.id.clone(),
+    })
 }
 
 #[cfg(test)]

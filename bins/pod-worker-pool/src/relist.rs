@@ -223,6 +223,12 @@ impl Relister {
         Ok(relist)
     }
 
+    /// All pods as they were last listed for anybody; nothing before the first list.
+    pub(crate) async fn last(&self) -> Option<Arc<Relist>> {
+        let last = self.last.lock().await;
+        last.as_ref().map(|(_, relist)| Arc::clone(relist))
+    }
+
     /// All pods, as soon as the runtime answers.
     pub(crate) async fn first(&self) -> Arc<Relist> {
         loop {

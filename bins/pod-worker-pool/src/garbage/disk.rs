@@ -6,11 +6,13 @@ use std::path::Path;
 use clock::UnixNanos;
 use cri::v1;
 use tokio::time::Instant;
+use turns::{Call, Purpose};
 
 use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds, UnusedImage};
 use super::needed_images::NeededImages;
+use crate::turns::Turn;
 
 /// How often the disk is looked at (the kubelet's image GC period).
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
@@ -166,20 +168,25 @@ async fn remove_all(
         if size(&gone) >= to_free {
             break;
         }
-        // Earlier removals may have lasted minutes, and pods may have come meanwhile.
+        // The turn first: pods may come while it is waited for, and while earlier images
+        // are removed.
+        let turn = with.turns.take(Call::RemoveImage, None, Some(Purpose::End));
+        let Ok(turn) = turn.await else {
+            break;
+        };
         match needed.renewed(with).await {
             Some(renewed) => needed = renewed,
             None => break,
         }
-        if !image.is_used(needed.names()) && remove(with, &image, why).await {
+        if !image.is_used(needed.names()) && remove(with, &image, turn, why).await {
             gone.push(image);
         }
     }
     gone
 }
 
-/// Removes an unused image; whether it is gone. A pod may have begun to use it.
-async fn remove(with: &Collection, image: &UnusedImage, why: &str) -> bool {
+/// Removes an unused image in this turn; whether it is gone. A pod may have begun to use it.
+async fn remove(with: &Collection, image: &UnusedImage, turn: Turn, why: &str) -> bool {
     match used(with).await {
         Some(used) if !image.is_used(&used) => {}
         _ => return false,
@@ -188,7 +195,9 @@ async fn remove(with: &Collection, image: &UnusedImage, why: &str) -> bool {
         image: image.id.clone(),
         ..v1::ImageSpec::default()
     };
-    match with.runtime.remove_image(spec).await {
+    let removed = with.runtime_at_once.remove_image(spec).await;
+    turn.finish(removed.is_ok());
+    match removed {
         Ok(()) => {
             let (name, bytes) = (image.name(), image.size);
             tracing::info!(image = name, bytes, why, "unused image removed");

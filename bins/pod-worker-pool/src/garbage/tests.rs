@@ -244,6 +244,36 @@ async fn the_image_of_sandboxes_stays_whatever_it_is_called() {
     assert!(!has_image(&node, UNUSED) && has_image(&node, OF_SANDBOXES));
 }
 
+/// A removal begins beside no start, and so may wait for long.
+#[tokio::test(start_paused = true)]
+async fn an_image_stays_that_a_pod_is_to_have_which_comes_while_its_removal_waits_for_a_turn() {
+    let node = TestNode::new();
+    let pod = images_and_a_dead_container(&node).await;
+    end(&node, &pod, "u1").await;
+    node.runtime.set_faults(Faults {
+        sandbox_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    for number in 0..20 {
+        let uid = format!("n{number}");
+        node.create(&pod_running(&uid, &uid, &["run"])).await;
+    }
+    let turns = || node.life().turns.status_line();
+    let garbage = node.life().garbage.clone();
+    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
+    let is_waiting = || turns().contains("RemoveImage");
+    eventually("the removal waits for its turn", is_waiting).await;
+    let asked = || node.runtime.calls().get("RemoveImage").copied();
+    assert_eq!(asked(), None, "{}", turns());
+    // Its image was used longest ago, and so is the first to go.
+    let mut back = pod_running("c", "u3", &["run"]);
+    back["spec"]["containers"][0]["image"] = json!(UNUSED);
+    node.create(&back).await;
+    freeing.await.unwrap();
+    assert!(has_image(&node, UNUSED) && !has_image(&node, OWN));
+    eventually("it runs", || node.running("u3").is_some()).await;
+}
+
 /// Removing one image may take minutes.
 /// Frees all space, and is at the first of several images.
 async fn removing_the_first_image(node: &TestNode) -> tokio::task::JoinHandle<()> {

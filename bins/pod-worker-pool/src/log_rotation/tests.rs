@@ -157,6 +157,29 @@ async fn a_log_that_was_renamed_before_a_kill_is_opened_anew_by_the_next_run() {
     assert_eq!(files(&node), renamed, "what was renamed is kept");
 }
 
+/// As while the source of the pod does not answer: the pool that was restarted meanwhile is
+/// told of no pod.
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_container_whose_pod_nobody_names_is_rotated_too() {
+    let mut node = node(&LogFiles {
+        current: Some(1),
+        rotated: BTreeMap::new(),
+    })
+    .await;
+    node.kill();
+    node.host.state().log_files.insert(
+        log(0),
+        LogFiles {
+            current: Some(TOO_BIG),
+            rotated: BTreeMap::new(),
+        },
+    );
+    node.start();
+    eventually("it is opened anew", || reopened(&node) > 0).await;
+    assert_eq!(files(&node).rotated.len(), 1, "what was renamed is kept");
+    assert!(node.observation("u1").is_none(), "nobody named it");
+}
+
 /// However big a file is that is being compressed: all logs go on being rotated, its own
 /// among them, and its compression is neither begun twice nor cleared away.
 #[tokio::test(start_paused = true)]
