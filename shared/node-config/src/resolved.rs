@@ -249,7 +249,7 @@ impl EvictionSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSettings {
     /// `containerLogMaxSize`, 10Mi by default: a log of so many bytes is rotated.
-    /// Absent (a negative size): none ever is.
+    /// Absent (a negative size): none ever is. 0: all are, at each look.
     pub max_size: Option<u64>,
     /// `containerLogMaxFiles`, 5 by default and at least 2: files of a log, the one that
     /// the runtime writes included.

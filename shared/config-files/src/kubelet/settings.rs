@@ -428,7 +428,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The kubelet's bounds; a negative size switches rotation off.
+    /// The kubelet's bounds; a negative size switches rotation off, and with 0 each look
+    /// rotates all logs.
     fn apply_logs(&self, logs: &mut LogSettings) -> Applied {
         if !self.container_log_max_size.is_empty() {
             let text = &self.container_log_max_size;
@@ -436,6 +437,10 @@ impl Settings {
                 Ok(size) => size,
                 Err(error) => return refused("containerLogMaxSize", format!("{error}")),
             };
+            if !size.is_whole() {
+                let reason = format!("{text}: give a whole number of bytes");
+                return refused("containerLogMaxSize", reason);
+            }
             logs.max_size = match size.is_negative() {
                 true => None,
                 false => u64::try_from(size.value()).ok(),

@@ -322,6 +322,9 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageGCLowThresholdPercent",
         ),
         ("containerLogMaxSize: huge", "containerLogMaxSize"),
+        ("containerLogMaxSize: 0", "containerLogMaxSize"),
+        ("containerLogMaxSize: \"0.5\"", "containerLogMaxSize"),
+        ("containerLogMaxSize: \"-100m\"", "containerLogMaxSize"),
         ("containerLogMaxFiles: 1", "containerLogMaxFiles"),
         ("containerLogMaxWorkers: 0", "containerLogMaxWorkers"),
         (
@@ -403,7 +406,8 @@ fn log_rotation_is_as_it_is_configured() {
 }
 
 #[test]
-fn a_negative_size_switches_log_rotation_off() {
+fn a_negative_size_switches_log_rotation_off_and_none_rotates_always() {
+    assert_eq!(applied("containerLogMaxSize: \"0\"").logs.max_size, Some(0));
     assert_eq!(applied("containerLogMaxSize: \"-1\"").logs.max_size, None);
     assert_eq!(
         applied("containerLogMaxSize: \"\"\ncontainerLogMonitorInterval: 0s").logs,
