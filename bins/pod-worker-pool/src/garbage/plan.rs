@@ -44,6 +44,11 @@ impl Known<'_> {
     }
 }
 
+/// Successors that are looked at of a dead instance. One of which the runtime abandoned the
+/// start tells no exit, but it is removed before the next is made. With all of them, what is
+/// planned of a container that ended thousands of times would not fit into our memory.
+const SUCCESSORS: usize = 4;
+
 /// A dead container to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeadContainer {
@@ -54,7 +59,7 @@ pub(super) struct DeadContainer {
     /// Its state is unknown though its worker has stopped everything: it is stopped
     /// once more before it is removed.
     pub(super) may_run: bool,
-    /// Those that are said to have ended after it, the newest first: lists show one
+    /// The newest that are said to have ended after it, the newest first: lists show one
     /// whose start the runtime abandoned as ended too. Empty where nothing need take its place.
     pub(super) replaced_by: Vec<String>,
 }
@@ -111,7 +116,9 @@ fn needless(instances: &[&ListedContainer], pod: &RuntimePod) -> Vec<DeadContain
                         ..dead_container(pod, it)
                     });
                 }
-                ended_after.push(it.id.clone());
+                if ended_after.len() < SUCCESSORS {
+                    ended_after.push(it.id.clone());
+                }
             }
             ContainerState::ContainerCreated => {
                 if Some(it.attempt) != newest || has_newer(it) {
@@ -322,6 +329,22 @@ mod tests {
         );
         let gone = Case::new(&THREE_DEAD, &[false], finished(TerminationCause::Deleted));
         assert!(replaced(&gone).iter().all(|(_, newer)| newer.is_empty()));
+    }
+
+    #[test]
+    fn what_is_planned_of_a_container_grows_with_its_dead_instances_and_no_faster() {
+        let instances: Vec<_> = (0..2000).map(|number| ("a", number, EXITED, 0)).collect();
+        let case = Case::new(&instances, &[true], syncing());
+        let garbage = containers(&case.relist, &case.known());
+        assert_eq!(garbage.len(), 1999, "all but the newest");
+        let newest = |it: &DeadContainer| it.replaced_by.first().cloned();
+        assert!(
+            garbage
+                .iter()
+                .all(|it| newest(it).as_deref() == Some("a1999"))
+        );
+        let named: usize = garbage.iter().map(|it| it.replaced_by.len()).sum();
+        assert!(named <= 4 * garbage.len(), "{named}");
     }
 
     #[test]
