@@ -1,6 +1,7 @@
 //! How the parts of the pool are put together: once for the process, and the same
 //! way for the tests of this crate.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -23,7 +24,9 @@ use crate::files_in_memory::FilesInMemory;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
-use crate::image::{CredentialPrograms, Images, NodeCredentials, PullLimits};
+use crate::image::{
+    CredentialPrograms, Images, NodeCredentials, PullLimits, PulledImages, PulledWriter,
+};
 use crate::locks::PodLocks;
 use crate::object_source::ObjectSource;
 use crate::observe::Observer;
@@ -59,12 +62,27 @@ fn publisher(config: &NodeConfig, observer: &Observer) -> Publisher {
     Publisher::new(node_ip.unwrap_or_default()).with_runtime_name(observer.runtime_name())
 }
 
+/// What saves the state of this process.
+pub(crate) struct StateWriters(RecordWriter, PulledWriter);
+
+impl StateWriters {
+    /// Saves what there is to save, for ever.
+    pub(crate) async fn run(self) -> Infallible {
+        let StateWriters(records, pulled) = self;
+        tokio::select! {
+            biased;
+            never = records.run() => never,
+            never = pulled.run() => never,
+        }
+    }
+}
+
 /// The parts. Each is to be run by whoever owns them.
 pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
     pub(crate) evictions: Evictions,
-    pub(crate) record_writer: RecordWriter,
+    pub(crate) state_writers: StateWriters,
     pub(crate) policy_writer: PolicyWriter,
     /// What images are pulled by.
     pub(crate) credentials: NodeCredentials,
@@ -92,6 +110,7 @@ impl Assembly {
     ) -> std::io::Result<Assembly> {
         let state = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state, &KernelBoot::this())?;
+        let (pulled, pulled_writer) = PulledImages::open(&state);
         let (owners, told_ends) = (Owners::default(), ToldEnds::default());
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
         let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));
@@ -106,7 +125,7 @@ impl Assembly {
             publisher: publisher(config, &observer),
             observer,
             told_ends: told_ends.clone(),
-            images: images(config, &runtime, (&credentials, programs), &clock),
+            images: images(config, &runtime, (&credentials, programs), &pulled, &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
             files_in_memory: FilesInMemory::new(),
@@ -142,6 +161,7 @@ impl Assembly {
             removals: PodLocks::default(),
             events: events.clone(),
             images: config.images.clone(),
+            pulled,
             clock,
         };
         let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
@@ -150,7 +170,7 @@ impl Assembly {
             actor,
             collection,
             evictions,
-            record_writer,
+            state_writers: StateWriters(record_writer, pulled_writer),
             policy_writer,
             credentials,
             objects,
@@ -247,6 +267,7 @@ fn images(
     config: &NodeConfig,
     runtime: &Arc<dyn ContainerRuntime>,
     (credentials, programs): (&NodeCredentials, CredentialPrograms),
+    pulled: &PulledImages,
     clock: &WallClock,
 ) -> Arc<Images> {
     let limits = PullLimits {
@@ -256,5 +277,12 @@ fn images(
     };
     let (runtime, credentials) = (Arc::clone(runtime), credentials.clone());
     let credentials = (credentials, programs);
-    Arc::new(Images::new(runtime, limits, credentials, clock.clone()))
+    let pulled = (config.images.verification.clone(), pulled.clone());
+    Arc::new(Images::new(
+        runtime,
+        limits,
+        credentials,
+        pulled,
+        clock.clone(),
+    ))
 }

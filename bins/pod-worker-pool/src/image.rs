@@ -3,9 +3,11 @@
 //!
 //! Not here: collecting images that nobody needs.
 
+mod access;
 mod credentials;
 mod decision;
 mod programs;
+mod pulled;
 mod queue;
 mod rate;
 
@@ -17,17 +19,21 @@ use clock::{UnixNanos, WallClock};
 use cri::quirks::{FailedPull, failed_pull};
 use cri::{ContainerRuntime, RuntimeError, v1};
 use cri_requests::ImageUser;
+use node_config::ImageVerification;
 use pod::core::Container;
 use pod::{ImageReference, Pod, PodExt};
-use pull_credentials::Keyring;
+use pull_credentials::{Credential, Keyring};
 use tokio::time::Instant;
 
+use access::may_have;
 use decision::{Decision, PullFailures, decide};
+use pulled::{NotIntended, PullIntent};
 use queue::{PullQueue, locked};
 
 pub(crate) use credentials::NodeCredentials;
 pub(crate) use decision::PullPolicy;
 pub(crate) use programs::CredentialPrograms;
+pub(crate) use pulled::{PulledImages, PulledWriter};
 pub(crate) use queue::PullLimits;
 
 /// Most credentials that are tried for one pull: a registry may lock out who is refused often.
@@ -40,6 +46,15 @@ pub(crate) struct Image {
     pub id: String,
     /// Whom it wants to run as.
     pub user: ImageUser,
+}
+
+impl Image {
+    fn of(found: v1::Image) -> Image {
+        Image {
+            user: ImageUser::of(&found),
+            id: found.id,
+        }
+    }
 }
 
 /// What a container's pull policy asks for.
@@ -60,6 +75,8 @@ pub(crate) struct PullRequest {
     spec: v1::ImageSpec,
     /// Where it is, as credentials name it.
     repository: String,
+    /// What has the name now.
+    before: Option<String>,
     /// The pod's own credentials.
     secrets: Keyring,
 }
@@ -152,12 +169,22 @@ impl ImageEvent {
     }
 }
 
+/// What an image is to be pulled by.
+struct Credentials {
+    /// In the order in which they are tried.
+    all: Vec<Credential>,
+    /// Those that every pod has.
+    of_node: Vec<Credential>,
+}
+
 /// Makes sure of images.
 pub(crate) struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     credentials: NodeCredentials,
     programs: CredentialPrograms,
+    verification: ImageVerification,
+    pulled: PulledImages,
     queue: PullQueue,
     failures: Mutex<PullFailures>,
 }
@@ -170,11 +197,13 @@ impl fmt::Debug for Images {
 
 impl Images {
     /// Images of this runtime, with so many pulls at most, by these credentials and by
-    /// those that programs give.
+    /// those that programs give; and what is known of those that were pulled, of which pods
+    /// get some only if they may pull them.
     pub(crate) fn new(
         runtime: Arc<dyn ContainerRuntime>,
         limits: PullLimits,
         (credentials, programs): (NodeCredentials, CredentialPrograms),
+        (verification, pulled): (ImageVerification, PulledImages),
         clock: WallClock,
     ) -> Images {
         Images {
@@ -183,12 +212,15 @@ impl Images {
             clock,
             credentials,
             programs,
+            verification,
+            pulled,
             failures: Mutex::default(),
         }
     }
 
     /// Finds out what a container's pull policy asks for: the image that is there, or
-    /// that it is [pulled](Images::pull).
+    /// that it is [pulled](Images::pull). One that is there and that the pod may not have is
+    /// the same to it as one that is not there; `secrets` are what the pod has to pull by.
     ///
     /// # Errors
     /// When the container cannot have its image now.
@@ -196,6 +228,7 @@ impl Images {
         &self,
         pod: &Pod,
         container: &Container,
+        secrets: &(dyn Fn() -> Keyring + Send + Sync),
         event: &(dyn Fn(ImageEvent) + Send + Sync),
     ) -> Result<Found, ImageError> {
         let stated = container.image.as_deref().unwrap_or_default();
@@ -219,6 +252,9 @@ impl Images {
             ..v1::ImageSpec::default()
         };
         let present = self.inspect(&spec, stated, event).await?;
+        let before = present.as_ref().map(|image| image.id.clone());
+        let repository = reference.repository();
+        let present = present.filter(|image| self.may_have(image, &repository, secrets));
         let now = self.clock.now();
         let decision = {
             let failures = locked(&self.failures);
@@ -233,7 +269,7 @@ impl Images {
             (Decision::Use, Some(image)) => {
                 let message = format!("Container image \"{stated}\" already present on machine");
                 event(ImageEvent::normal("Pulled", message));
-                Ok(Found::Image(image))
+                Ok(Found::Image(Image::of(image)))
             }
             (Decision::Use | Decision::Refuse, _) => {
                 let message = format!(
@@ -255,10 +291,17 @@ impl Images {
                 pod_uid: pod.uid().to_owned(),
                 stated: stated.to_owned(),
                 spec,
-                repository: reference.repository(),
+                repository,
+                before,
                 secrets: Keyring::default(),
             })),
         }
+    }
+
+    fn may_have(&self, image: &v1::Image, repository: &str, secrets: &dyn Fn() -> Keyring) -> bool {
+        let record = self.pulled.record_of(image);
+        let shown = || self.pulled.proofs(&secrets().lookup(repository));
+        may_have(&self.verification, repository, record.as_ref(), shown)
     }
 
     /// Forgets the failures of a pod that is gone.
@@ -271,12 +314,9 @@ impl Images {
         spec: &v1::ImageSpec,
         stated: &str,
         event: &(dyn Fn(ImageEvent) + Send + Sync),
-    ) -> Result<Option<Image>, ImageError> {
+    ) -> Result<Option<v1::Image>, ImageError> {
         match self.runtime.image_status(spec.clone()).await {
-            Ok(found) => Ok(found.map(|found| Image {
-                user: ImageUser::of(&found),
-                id: found.id,
-            })),
+            Ok(found) => Ok(found),
             Err(error) => {
                 let message = format!("Failed to inspect image \"{stated}\": {}", error.message);
                 Err(self.refused(
@@ -300,51 +340,41 @@ impl Images {
         sandbox: Option<v1::PodSandboxConfig>,
         event: &(dyn Fn(ImageEvent) + Send + Sync),
     ) -> Result<Image, ImageError> {
-        let PullRequest {
-            pod_uid,
-            stated,
-            spec,
-            repository,
-            secrets,
-        } = request;
+        let stated = &request.stated;
         event(ImageEvent::normal(
             "Pulling",
             format!("Pulling image \"{stated}\""),
         ));
         let begun = Instant::now();
-        let mut credentials = secrets.lookup(&repository);
-        credentials.extend(self.credentials.lookup(&repository));
-        let given = self.programs.ask(&repository).await;
-        for problem in given.problems {
-            let message = format!(
-                "Unable to get credentials for image \"{stated}\" from a program ({problem}); \
-                 attempting to pull the image may not succeed."
-            );
-            event(ImageEvent::warning("FailedCredentialProvider", message));
-        }
-        credentials.extend(given.credentials);
-        let mut known = BTreeSet::new();
-        credentials.retain(|credential| known.insert(credential.clone()));
-        credentials.truncate(MAX_CREDENTIALS);
-        let pulled = match self.queue.join(&spec, credentials, sandbox).await {
+        let credentials = self.credentials(&request, event).await;
+        let intent = match self.intent(&request, &credentials).await {
+            Ok(intent) => intent,
+            Err(error) => {
+                // The kubelet's words.
+                let error = telemetry::chain(&error);
+                let message = format!(
+                    "Failed to record image pull intent for container image \"{stated}\": {error}"
+                );
+                event(ImageEvent::warning("Failed", message.clone()));
+                return Err(self.left_alone(&request, ImageFailure::ErrImagePull, message));
+            }
+        };
+        let joined = self.queue.join(&request.spec, credentials.all, sandbox);
+        let pulled = match joined.await {
             Ok(pulled) => pulled,
             Err(error) => {
+                if let Some(intent) = intent.filter(|_| !error.is_no_answer()) {
+                    intent.answered();
+                }
                 event(ImageEvent::warning(
                     "Failed",
                     format!("Failed to pull image \"{stated}\": {}", error.message),
                 ));
-                let (failure, message) = why(&stated, error);
-                let told = format!("{failure}: {message}");
-                let now = self.clock.now();
-                let retry_at = locked(&self.failures).failed(&pod_uid, &stated, &told, now);
-                return Err(ImageError {
-                    failure,
-                    message,
-                    retry_at: Some(retry_at),
-                });
+                let (failure, message) = why(stated, error);
+                return Err(self.left_alone(&request, failure, message));
             }
         };
-        locked(&self.failures).succeeded(&pod_uid, &stated);
+        locked(&self.failures).succeeded(&request.pod_uid, stated);
         let message = format!(
             "Successfully pulled image \"{stated}\" in {:?} ({:?} including waiting)",
             pulled.took,
@@ -353,12 +383,82 @@ impl Images {
         event(ImageEvent::normal("Pulled", message));
         let spec = v1::ImageSpec {
             image: pulled.reference,
-            ..spec
+            ..request.spec.clone()
         };
-        self.inspect(&spec, &stated, event).await?.ok_or_else(|| {
+        let image = self.inspect(&spec, stated, event).await?.ok_or_else(|| {
             let message = format!("image \"{stated}\" is gone right after it was pulled");
             self.refused(ImageFailure::ErrImagePull, message, "Failed", event)
-        })
+        })?;
+        let of_pod = pulled.by.filter(|it| !credentials.of_node.contains(it));
+        let repository = &request.repository;
+        self.pulled.learn(&image.id, repository, of_pod.as_ref());
+        if let Some(intent) = intent {
+            intent.answered();
+        }
+        Ok(Image::of(image))
+    }
+
+    /// What an image is to be pulled by: the pod's own, the node's, and what programs give.
+    async fn credentials(
+        &self,
+        request: &PullRequest,
+        event: &(dyn Fn(ImageEvent) + Send + Sync),
+    ) -> Credentials {
+        let PullRequest {
+            stated, repository, ..
+        } = request;
+        let mut of_node = self.credentials.lookup(repository);
+        let given = self.programs.ask(repository).await;
+        for problem in given.problems {
+            let message = format!(
+                "Unable to get credentials for image \"{stated}\" from a program ({problem}); \
+                 attempting to pull the image may not succeed."
+            );
+            event(ImageEvent::warning("FailedCredentialProvider", message));
+        }
+        of_node.extend(given.credentials);
+        let mut all = request.secrets.lookup(repository);
+        all.extend(of_node.iter().cloned());
+        let mut known = BTreeSet::new();
+        all.retain(|credential| known.insert(credential.clone()));
+        all.truncate(MAX_CREDENTIALS);
+        Credentials { all, of_node }
+    }
+
+    /// Saves that the image is about to be pulled, if it may come by what only pods have. If
+    /// it comes by what the node has, everybody may have it, as one that nothing is known of.
+    async fn intent(
+        &self,
+        request: &PullRequest,
+        credentials: &Credentials,
+    ) -> Result<Option<PullIntent>, NotIntended> {
+        let mut all = credentials.all.iter();
+        let Ok(reference) = ImageReference::parse(&request.stated) else {
+            return Ok(None);
+        };
+        if all.all(|it| credentials.of_node.contains(it)) {
+            return Ok(None);
+        }
+        let before = request.before.clone();
+        self.pulled.intend(reference, before).await.map(Some)
+    }
+
+    /// A pull failed, and is left alone for a while.
+    fn left_alone(
+        &self,
+        request: &PullRequest,
+        failure: ImageFailure,
+        message: String,
+    ) -> ImageError {
+        let told = format!("{failure}: {message}");
+        let now = self.clock.now();
+        let (pod_uid, stated) = (&request.pod_uid, &request.stated);
+        let retry_at = locked(&self.failures).failed(pod_uid, stated, &told, now);
+        ImageError {
+            failure,
+            message,
+            retry_at: Some(retry_at),
+        }
     }
 
     fn refused(

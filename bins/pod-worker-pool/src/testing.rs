@@ -151,7 +151,7 @@ impl TestNode {
             actor,
             collection,
             evictions,
-            record_writer,
+            state_writers,
             policy_writer,
             credentials: _,
             objects,
@@ -161,7 +161,7 @@ impl TestNode {
         let collecting = shared.garbage.clone().run(collection);
         let rotating = LogRotation::new(&shared, &config.logs, &self.clock).run();
         let (disk_hangs, hanging) = watch::channel(false);
-        let writing = while_the_disk_answers(record_writer.run(), hanging);
+        let writing = while_the_disk_answers(state_writers.run(), hanging);
         let shutdown = CancellationToken::new();
         let mut tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(actor.run(shutdown.clone()))),

@@ -8,6 +8,7 @@
 pub(crate) mod duration;
 mod eviction_settings;
 mod fields;
+mod image_verification;
 mod memory_qos;
 mod node_shutdown;
 mod problem;

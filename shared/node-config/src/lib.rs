@@ -9,6 +9,7 @@
 
 mod credential_providers;
 pub mod egress;
+mod image_verification;
 mod places;
 mod protected;
 mod resolved;
@@ -17,6 +18,7 @@ mod testing;
 mod user_namespaces;
 
 pub use credential_providers::{CredentialProvider, CredentialProviders, PROGRAM_VARIABLES};
+pub use image_verification::ImageVerification;
 pub use places::{LOGIN_MANAGER, STARTING, SYSTEM_BUS, may_open, paths};
 pub use protected::{UnprotectedPath, protected};
 pub use resolved::{

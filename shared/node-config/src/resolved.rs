@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use topology::Process;
 
 use crate::credential_providers::CredentialProviders;
+use crate::image_verification::ImageVerification;
 
 use crate::user_namespaces::UserNamespaceSettings;
 
@@ -186,6 +187,8 @@ pub struct ImageSettings {
     pub minimum_gc_age: Duration,
     /// Images that nobody has used for longer than this are removed; zero for never.
     pub maximum_gc_age: Duration,
+    /// Which of those that are here a pod gets only if it may pull them.
+    pub verification: ImageVerification,
 }
 
 /// When pods are evicted, as a `KubeletConfiguration` says it. Texts were parsed when the
@@ -459,6 +462,7 @@ impl NodeConfig {
                 gc_low_threshold_percent: 80,
                 minimum_gc_age: Duration::from_secs(120),
                 maximum_gc_age: Duration::ZERO,
+                verification: ImageVerification::default(),
             },
             logs: LogSettings {
                 max_size: Some(10 << 20),

@@ -114,6 +114,16 @@ impl<'a> ImageReference<'a> {
         }
     }
 
+    /// The name as runtimes list it: the repository with the digest, or else with the tag.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        let repository = self.repository();
+        match self.digest {
+            Some(digest) => format!("{repository}@{digest}"),
+            None => format!("{repository}:{}", self.tag.unwrap_or(DEFAULT_TAG)),
+        }
+    }
+
     /// The name with the tag that it stands for.
     #[must_use]
     pub fn with_default_tag(&self) -> String {
@@ -345,6 +355,24 @@ mod tests {
         ] {
             let reference = ImageReference::parse(image).unwrap();
             assert_eq!(reference.repository(), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn runtimes_list_a_name_with_its_registry_and_a_digest_without_the_tag() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (image, expected) in [
+            (
+                "busybox".to_owned(),
+                "docker.io/library/busybox:latest".to_owned(),
+            ),
+            ("a.io:1/b:2".to_owned(), "a.io:1/b:2".to_owned()),
+            (
+                format!("b:2@{digest}"),
+                format!("docker.io/library/b@{digest}"),
+            ),
+        ] {
+            assert_eq!(ImageReference::parse(&image).unwrap().listed(), expected);
         }
     }
 

@@ -134,8 +134,12 @@ fn content(target: &str, unpacked: &Path, manifest: &str) -> Option<(String, Str
 const FINDS_NOTHING: &str = "finds (/home: /run: /tmp:)";
 
 fn shell(image: &str, more: &Value) -> Value {
+    shell_by("Always", image, more)
+}
+
+fn shell_by(policy: &str, image: &str, more: &Value) -> Value {
     let mut spec = json!({ "containers": [{
-        "name": "shell", "image": image, "imagePullPolicy": "Always",
+        "name": "shell", "image": image, "imagePullPolicy": policy,
         "command": ["sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done"],
     }] });
     let fields = spec.as_object_mut().expect("a spec");
@@ -185,6 +189,44 @@ fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Resu
     ground.ready("later")?;
 
     nobody_tells_the_password(&ground, &["of-node", "of-pod", "later"])
+}
+
+#[test]
+fn an_image_of_the_secret_of_one_pod_is_for_those_who_have_it_whoever_dies() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let directory = ground.bulkhead.paths().shared.clone();
+    let registry = Registry::start(ground.node(), &directory)?;
+    let config = json!({ "auths": { registry.address.to_string(): { "auth": AUTH } } });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "registry" },
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": config.to_string() },
+    });
+    let secret = secret.to_string();
+    ground.bulkhead.write_object("registry.json", &secret)?;
+    let image = registry.image("pod/web");
+    let (with, without) = (
+        json!({ "imagePullSecrets": [{ "name": "registry" }] }),
+        json!({}),
+    );
+    ground.apply("owner", shell_by("IfNotPresent", &image, &with))?;
+    ground.ready("owner")?;
+
+    for round in ["before", "after"] {
+        let name = |who: &str| format!("{who}-{round}");
+        let same = shell_by("Never", &image, &with);
+        ground.apply(&name("same"), same)?;
+        ground.ready(&name("same"))?;
+        let pulls = shell_by("IfNotPresent", &image, &without);
+        ground.apply(&name("pulls"), pulls)?;
+        ground.event(&name("pulls"), "Failed", REFUSED)?;
+        let never = shell_by("Never", &image, &without);
+        ground.apply(&name("never"), never)?;
+        let words = "is not present with pull policy of Never";
+        ground.event(&name("never"), "ErrImageNeverPull", words)?;
+        ground.bulkhead.kill(Process::PodWorkerPool)?;
+    }
+    Ok(())
 }
 
 fn nobody_tells_the_password(ground: &Ground, pods: &[&str]) -> Result<()> {

@@ -11,6 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::plan::Known;
 use crate::events::Events;
+use crate::image::PulledImages;
 use crate::locks::PodLocks;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
@@ -46,6 +47,8 @@ pub(crate) struct Collection {
     pub events: Events,
     /// When images are collected.
     pub images: ImageSettings,
+    /// What is known of those that were pulled, which goes with them.
+    pub pulled: PulledImages,
     /// Wall time.
     pub clock: WallClock,
 }

@@ -93,7 +93,9 @@ impl ImageCollection {
     /// taken minutes, in which pods start with other images, and removed containers use
     /// none any more.
     async fn look(&mut self, with: &Collection) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
+        let before = with.pulled.before_list();
         let images = with.runtime.list_images().await.ok()?;
+        with.pulled.listed(before, &images);
         let used = used(with).await?;
         self.history.look(self.now(), &images, &used);
         Some((images, used))

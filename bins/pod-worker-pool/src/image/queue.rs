@@ -50,6 +50,8 @@ type PullFuture = BoxFuture<'static, Result<Pulled, RuntimeError>>;
 #[derive(Debug, Clone)]
 pub(super) struct Pulled {
     pub(super) reference: String,
+    /// By what, if by anything.
+    pub(super) by: Option<Credential>,
     /// Without the time that it waited for its turn.
     pub(super) took: Duration,
 }
@@ -120,12 +122,13 @@ impl PullQueue {
             let mut call = pin!(pull_by(&*runtime, spec, credentials, sandbox));
             let in_time = timeout(TURN, &mut call).await;
             drop(turn);
-            let reference = match in_time {
+            let (reference, by) = match in_time {
                 Ok(answer) => answer?,
                 Err(_) => call.await?,
             };
             Ok(Pulled {
                 reference,
+                by,
                 took: begun.elapsed(),
             })
         };
@@ -142,16 +145,17 @@ async fn pull_by(
     spec: v1::ImageSpec,
     credentials: Vec<Credential>,
     sandbox: Option<v1::PodSandboxConfig>,
-) -> Result<String, RuntimeError> {
+) -> Result<(String, Option<Credential>), RuntimeError> {
     if credentials.is_empty() {
-        return runtime.pull_image(spec, None, sandbox).await;
+        let pulled = runtime.pull_image(spec, None, sandbox).await;
+        return Ok((pulled?, None));
     }
     let mut failures: Vec<RuntimeError> = Vec::new();
     for credential in credentials {
-        let auth = Some(auth(credential));
+        let auth = Some(auth(credential.clone()));
         let pulled = runtime.pull_image(spec.clone(), auth, sandbox.clone());
         match pulled.await {
-            Ok(reference) => return Ok(reference),
+            Ok(reference) => return Ok((reference, Some(credential))),
             // The next one would not be heard either.
             Err(error) if error.is_no_answer() => return Err(error),
             Err(error) => failures.push(error),

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use simulated_runtime::{Faults, SimulatedRuntime};
 use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
+
+mod verification;
 
 use super::queue::{MAX_LONG_PULLS, TURN};
 use super::*;
@@ -24,6 +27,8 @@ struct Case {
     directory: TempDir,
     runtime: SimulatedRuntime,
     images: Images,
+    /// Saves what is known of pulled images.
+    writing: AbortOnDropHandle<()>,
     clock: WallClock,
     events: Mutex<Vec<(String, String)>>,
 }
@@ -40,11 +45,12 @@ fn case_with(limits: PullLimits) -> Case {
     let clock = WallClock::simulated(UnixNanos(1_000_000_000_000));
     let runtime = SimulatedRuntime::new(1, clock.clone(), false);
     let directory = tempfile::tempdir().unwrap();
-    let images = images(&directory, &runtime, limits, &clock);
+    let (images, writing) = images(&directory, &runtime, limits, &clock);
     Case {
         directory,
         runtime,
         images,
+        writing,
         clock,
         events: Mutex::default(),
     }
@@ -55,7 +61,7 @@ fn images(
     runtime: &SimulatedRuntime,
     limits: PullLimits,
     clock: &WallClock,
-) -> Images {
+) -> (Images, AbortOnDropHandle<()>) {
     let programs = CredentialPrograms::default();
     images_by(directory, runtime, limits, programs, clock)
 }
@@ -66,15 +72,19 @@ fn images_by(
     limits: PullLimits,
     programs: CredentialPrograms,
     clock: &WallClock,
-) -> Images {
+) -> (Images, AbortOnDropHandle<()>) {
     let path = directory.path().join("pull-credentials.json");
     let credentials = NodeCredentials::open(&path, Events::new(clock.clone()));
-    Images::new(
+    let (pulled, writer) = PulledImages::open(directory.path());
+    let images = Images::new(
         Arc::new(runtime.clone()),
         limits,
         (credentials, programs),
+        (ImageVerification::default(), pulled),
         clock.clone(),
-    )
+    );
+    let writing = tokio::spawn(async { match writer.run().await {} });
+    (images, AbortOnDropHandle::new(writing))
 }
 
 fn with_image(uid: &str, image: &str, policy: &str) -> Pod {
@@ -86,6 +96,11 @@ fn with_image(uid: &str, image: &str, policy: &str) -> Pod {
 
 impl Case {
     async fn ensure(&self, pod: &Pod) -> Result<Image, ImageError> {
+        self.ensure_by(pod, &Keyring::default()).await
+    }
+
+    /// The pod has Secrets to pull by.
+    async fn ensure_by(&self, pod: &Pod, secrets: &Keyring) -> Result<Image, ImageError> {
         let event = |event: ImageEvent| {
             self.events
                 .lock()
@@ -93,9 +108,13 @@ impl Case {
                 .push((event.reason.to_owned(), event.message));
         };
         let container = &pod.containers()[0];
-        match self.images.find(pod, container, &event).await? {
+        let secrets = || secrets.clone();
+        match self.images.find(pod, container, &secrets, &event).await? {
             Found::Image(image) => Ok(image),
-            Found::ToPull(request) => self.images.pull(request, None, &event).await,
+            Found::ToPull(request) => {
+                let request = request.by(secrets());
+                self.images.pull(request, None, &event).await
+            }
         }
     }
 
@@ -384,8 +403,12 @@ impl Case {
             burst: 0,
         };
         let (directory, clock) = (&self.directory, &self.clock);
-        let images = images_by(directory, &self.runtime, limits, programs, clock);
-        Case { images, ..self }
+        let (images, writing) = images_by(directory, &self.runtime, limits, programs, clock);
+        Case {
+            images,
+            writing,
+            ..self
+        }
     }
 
     /// The passwords by which was tried to pull.
@@ -504,6 +527,7 @@ async fn a_runtime_that_is_away_is_asked_once() {
             ..v1::ImageSpec::default()
         },
         repository: reference.repository(),
+        before: None,
         secrets: Keyring::default(),
     };
     case.runtime.set_faults(unreachable());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cri::v1;
 use local_objects::Objects;
 use pod::core::Container as ContainerSpec;
-use pull_credentials::PodSecrets;
+use pull_credentials::{Keyring, PodSecrets};
 
 use super::context::Steps;
 use super::error::Retry;
@@ -102,7 +102,11 @@ async fn prepare(
         return pulled.map(Some);
     }
     let record = recorder(steps, target, name);
-    let found = steps.images.find(target.pod, spec, &record).await;
+    // A Secret that is not as it should be is told of when the image is pulled.
+    let secrets =
+        || PodSecrets::of(target.pod, objects).map_or_else(|_| Keyring::default(), |it| it.keyring);
+    let find = steps.images.find(target.pod, spec, &secrets, &record);
+    let found = find.await;
     let request = match found.map_err(failed)? {
         Found::Image(image) => return Ok(Some(image)),
         Found::ToPull(request) => request,

@@ -83,8 +83,8 @@ pub const FIELDS: &[Field] = &[
     applied("imageGCHighThresholdPercent"),
     applied("imageGCLowThresholdPercent"),
     applied("imageMaximumGCAge"),
-    ignored("imagePullCredentialsVerificationPolicy", NO_CLUSTER),
-    ignored("preloadedImagesVerificationAllowlist", NO_CLUSTER),
+    applied("imagePullCredentialsVerificationPolicy"),
+    applied("preloadedImagesVerificationAllowlist"),
     ignored(
         "runtimeRequestTimeout",
         "not supported yet: each request has its own time limit",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use node_config::{MemoryQos, NodeConfig};
 
+use super::image_verification;
 use super::problem::{Applied, Warning, refused};
 
 /// The feature gate that switches it off.
@@ -19,11 +20,14 @@ pub(super) struct Given<'a> {
 
 impl Given<'_> {
     pub(super) fn apply(&self, config: &mut NodeConfig, warnings: &mut Vec<Warning>) -> Applied {
-        let mut others = self.gates.iter().filter(|(name, _)| *name != GATE);
+        let known = [GATE, image_verification::GATE];
+        let gates = self.gates.iter();
+        let mut others = gates.filter(|(name, _)| !known.contains(&name.as_str()));
         if others.any(|(_, is_on)| *is_on) {
             warnings.push(Warning {
                 field: "featureGates".to_owned(),
-                text: "not supported: there is no feature gate but MemoryQoS",
+                text: "not supported: there is no feature gate but MemoryQoS and \
+                       KubeletEnsureSecretPulledImages",
             });
         }
         if let Some(factor) = self.factor

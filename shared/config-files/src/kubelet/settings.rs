@@ -17,7 +17,7 @@ use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
 use super::problem::{Applied, Warning, WrongValue, refused};
 use super::user_namespaces;
-use super::{memory_qos, node_shutdown};
+use super::{image_verification, memory_qos, node_shutdown};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -84,6 +84,8 @@ pub(super) struct Settings {
     image_gc_high_threshold_percent: Option<i32>,
     #[serde(rename = "imageGCLowThresholdPercent")]
     image_gc_low_threshold_percent: Option<i32>,
+    image_pull_credentials_verification_policy: String,
+    preloaded_images_verification_allowlist: Vec<String>,
     container_log_max_size: String,
     container_log_max_files: Option<i32>,
     container_log_max_workers: Option<i32>,
@@ -153,6 +155,12 @@ impl Settings {
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
         self.apply_images(config)?;
+        let verification = image_verification::Given {
+            policy: &self.image_pull_credentials_verification_policy,
+            allowlist: &self.preloaded_images_verification_allowlist,
+            gates: &self.feature_gates,
+        };
+        verification.apply(&mut config.images)?;
         let memory_qos = memory_qos::Given {
             factor: self.memory_throttling_factor,
             policy: &self.memory_reservation_policy,
