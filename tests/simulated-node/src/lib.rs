@@ -564,11 +564,18 @@ impl Logs for MemoryHost {
 
     async fn remove_log(
         &self,
-        _pod: &PodIdentity,
-        _container: &str,
+        pod: &PodIdentity,
+        container: &str,
         _container_id: &str,
-        _attempt: u32,
+        attempt: u32,
     ) -> Result<(), NodeError> {
+        // Its message goes with it.
+        while self.state().messages_hang {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let is_it =
+            |it: &LogTarget| (&it.pod, &*it.container, it.attempt) == (pod, container, attempt);
+        self.state().log_files.retain(|log, _| !is_it(log));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Removing dead containers, with their logs, and dead sandboxes.
+//! Removing dead containers, after their logs, and dead sandboxes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -114,13 +114,16 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
             return None;
         }
     }
+    // The log first: nobody would find what is left of it by a container that is gone.
+    if !files::remove_log(with, pod, name, id, *attempt).await {
+        return None;
+    }
     if let Err(error) = abandoned_start::remove_ended(&*with.runtime_at_once, id).await
         && !error.is_not_found()
     {
         tracing::debug!(id, %error, "dead container not removed");
         return None;
     }
-    files::remove_log(with, pod, name, id, *attempt).await;
     Some(id.clone())
 }
 

@@ -48,15 +48,16 @@ pub(super) async fn prune_log_links(with: &Collection) {
     attempt("log links", with.host.prune_log_links()).await;
 }
 
-/// The logs of one instance of a container.
+/// Removes the logs of one instance of a container; whether they are gone.
 pub(super) async fn remove_log(
     with: &Collection,
     pod: &PodIdentity,
     name: &str,
     id: &str,
     number: u32,
-) {
-    attempt("logs", with.host.remove_log(pod, name, id, number)).await;
+) -> bool {
+    let removal = with.host.remove_log(pod, name, id, number);
+    attempt("logs", removal).await.is_some()
 }
 
 async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) {

@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
+use node_host::LogTarget;
+use pod::PodIdentity;
+use simulated_node::LogFiles;
 use simulated_runtime::{Faults, Happening};
 
 use super::{Order, PARALLEL_REMOVALS};
@@ -132,6 +135,76 @@ async fn a_pod_that_comes_back_during_a_round_does_nothing_twice() {
     eventually("the round ends", others_are_gone).await;
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!((starts("c"), starts("job")), (2, 2), "it begins anew, once");
+}
+
+/// The log of the first instance of a container that ends again and again, once that is to
+/// be removed.
+async fn a_replaced_instance(node: &TestNode) -> LogTarget {
+    let log = LogTarget {
+        pod: PodIdentity::new("u1", "default", "a").unwrap(),
+        container: "c".to_owned(),
+        attempt: 0,
+    };
+    let files = LogFiles::default();
+    node.host.state().log_files.insert(log.clone(), files);
+    node.create(&pod_running("a", "u1", &["exit", "1", "0"]))
+        .await;
+    eventually("two have ended", || ids(node).len() == 3).await;
+    log
+}
+
+fn ids(node: &TestNode) -> Vec<String> {
+    let containers = node.runtime.containers().into_iter();
+    containers.map(|it| it.id).collect()
+}
+
+fn has_log(node: &TestNode, log: &LogTarget) -> bool {
+    node.host.state().log_files.contains_key(log)
+}
+
+/// Has dead containers of pod `u1` removed.
+fn order_containers(node: &TestNode) {
+    let pod_uid = "u1".to_owned();
+    node.life().garbage.order(Order::Containers { pod_uid });
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_log_stays_of_a_container_whose_removal_this_process_does_not_see_the_end_of() {
+    let mut node = TestNode::new();
+    let log = a_replaced_instance(&node).await;
+    let first = ids(&node).remove(0);
+    node.runtime.set_faults(Faults {
+        container_removal_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    let removals = || node.runtime.calls().get("RemoveContainer").copied();
+    let before = removals();
+    order_containers(&node);
+    eventually("it is removed", || removals() > before).await;
+    node.kill();
+    eventually("it is gone", || !ids(&node).contains(&first)).await;
+    node.runtime.set_faults(Faults::NONE);
+    node.start();
+    order_containers(&node);
+    eventually("so is its log", || !has_log(&node, &log)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_stays_as_long_as_its_log_so_that_the_next_round_finds_both() {
+    let node = TestNode::new();
+    let log = a_replaced_instance(&node).await;
+    let first = ids(&node).remove(0);
+    let order = || {
+        order_containers(&node);
+        // A round waits 10 s for a file system.
+        tokio::time::sleep(Duration::from_secs(60))
+    };
+    node.host.state().messages_hang = true;
+    order().await;
+    assert!(ids(&node).contains(&first) && has_log(&node, &log));
+    node.host.state().messages_hang = false;
+    order().await;
+    assert!(!ids(&node).contains(&first) && !has_log(&node, &log));
 }
 
 /// A pod was ended since the node is short of disk: what it alone used goes at once, or
