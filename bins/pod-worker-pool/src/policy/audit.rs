@@ -44,7 +44,8 @@ impl Audit {
     /// Whether there is room for a line. Lines that were left out are counted, and the
     /// count is written as soon as there is room again.
     fn may_write(&mut self, now: UnixNanos) -> bool {
-        let is_over = |began: UnixNanos| now.since(began) >= WINDOW;
+        // It also is where the clock was set back.
+        let is_over = |began: UnixNanos| now < began || now.since(began) >= WINDOW;
         if self.began.is_none_or(is_over) {
             if self.left_out > 0 {
                 let left_out = self.left_out;
@@ -80,5 +81,21 @@ mod tests {
         assert_eq!(audit.left_out, 2);
         assert!(audit.may_write(at(11)));
         assert_eq!(audit.left_out, 0);
+    }
+
+    /// As where a clock that said 2036 at boot is put right.
+    #[test]
+    fn a_clock_that_is_set_back_does_not_silence_it() {
+        let mut audit = Audit::default();
+        let at = |seconds: i64| UnixNanos(seconds * 1_000_000_000);
+        let year = 365 * 24 * 3600;
+        while audit.may_write(at(10 * year)) {}
+        assert_eq!(audit.left_out, 1);
+        assert!(audit.may_write(at(1)));
+        assert_eq!(audit.left_out, 0, "what was left out is told");
+        for _ in 1..MAX_LINES {
+            assert!(audit.may_write(at(1)));
+        }
+        assert!(!audit.may_write(at(2)), "and it is bounded as ever");
     }
 }
