@@ -10,6 +10,7 @@
 //! kubelet.
 
 mod conditions;
+mod images_at;
 mod ingredients;
 mod limits;
 mod measure;

@@ -2,10 +2,10 @@
 //!
 //! A look at the node reads a few lines of `/proc` and asks two file systems how full they
 //! are. The runtime is asked, and files of pods are measured, only where a pod has to go
-//! or has a limit on the node's disk.
+//! or has a limit on the node's disk; where its images are it is asked now and then.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use pod_lifecycle::DesiredPod;
 use tokio::time::Instant;
 
+use super::images_at::{self, ImagesAt};
 use crate::relist::{ListedContainer, Relist, Relister, RuntimePod};
 
 /// How long a look at one thing may take: a file system that hangs is passed over.
@@ -41,8 +42,7 @@ pub(crate) struct Gauge {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) host: Arc<dyn NodeHost>,
     pub(crate) relister: Relister,
-    /// Where the runtime has its images; asked once.
-    images_at: Mutex<Option<PathBuf>>,
+    images_at: ImagesAt,
     /// UIDs of pods whose files could not be measured in time when a pod had to go last.
     passed_over: Mutex<HashSet<String>>,
 }
@@ -70,7 +70,7 @@ impl Gauge {
             runtime,
             host,
             relister,
-            images_at: Mutex::default(),
+            images_at: ImagesAt::default(),
             passed_over: Mutex::default(),
         }
     }
@@ -94,7 +94,8 @@ impl Gauge {
             observations.note(Signal::PidAvailable, free, machine.max_processes);
         }
         let pods = self.filesystem(None).await;
-        let images = match self.images_at().await {
+        let asking = images_at::ask(&*self.runtime, MAY_TAKE);
+        let images = match self.images_at.or_ask(asking).await {
             Some(path) => self.filesystem(Some(&path)).await,
             None => None,
         };
@@ -123,26 +124,6 @@ impl Gauge {
 
     async fn filesystem(&self, path: Option<&Path>) -> Option<FilesystemUsage> {
         attempt("a file system", MAY_TAKE, self.host.filesystem_usage(path)).await
-    }
-
-    async fn images_at(&self) -> Option<PathBuf> {
-        let known =
-            |at: &Mutex<Option<PathBuf>>| at.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(path) = known(&self.images_at) {
-            return Some(path);
-        }
-        let asked = tokio::time::timeout(MAY_TAKE, self.runtime.image_fs_info());
-        let filesystems = asked.await.ok()?.ok()?;
-        let mountpoint = filesystems.into_iter().next()?.fs_id?.mountpoint;
-        let path = PathBuf::from(mountpoint);
-        if !path.is_absolute() {
-            return None;
-        }
-        *self
-            .images_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(path.clone());
-        Some(path)
     }
 
     /// What each of these pods uses, as far as that matters for the signal; `None` where
