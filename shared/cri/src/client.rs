@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -39,7 +39,7 @@ pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
 use call::{
     MAX_LIST_ITEMS, call, checked_id, checked_list, in_turn, required, subscribe, whole_seconds,
 };
-use deadlines::PULL_IMAGE_DEADLINE;
+use deadlines::{PULL_IMAGE_DEADLINE, USAGE_DEADLINE};
 use exec_output::CutAnswers;
 
 pub use exec_output::MAX_EXEC_OUTPUT_BYTES;
@@ -80,7 +80,7 @@ pub struct CriClient {
     /// Held while the runtime is asked what something uses: one question at a time.
     /// containerd before 1.6.22 writes down each answer while others read what it writes,
     /// and ends with "concurrent map writes" (its pull request 8130).
-    usage: Arc<Mutex<()>>,
+    usage: Arc<Semaphore>,
     /// Lists that are asked for at a time. Of a hundred workers that ask in one moment each
     /// would have its answer in memory, and the connection room for all, for good.
     lists: Arc<Semaphore>,
@@ -120,7 +120,7 @@ impl CriClient {
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
             containerd_events: EventsClient::new(events)
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
-            usage: Arc::default(),
+            usage: Arc::new(Semaphore::new(1)),
             lists: Arc::new(Semaphore::new(LISTS_AT_A_TIME)),
         })
     }
@@ -247,7 +247,7 @@ impl ContainerRuntime for CriClient {
         let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_pod_sandbox(request)
         });
-        let answer = in_turn(&self.lists, METHOD, asked).await?;
+        let answer = in_turn(&self.lists, METHOD, DEFAULT_DEADLINE, asked).await?;
         checked_list(METHOD, answer.items, |sandbox| &sandbox.id)
     }
 
@@ -330,7 +330,7 @@ impl ContainerRuntime for CriClient {
         let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_containers(request)
         });
-        let answer = in_turn(&self.lists, METHOD, asked).await?;
+        let answer = in_turn(&self.lists, METHOD, DEFAULT_DEADLINE, asked).await?;
         checked_list(METHOD, answer.containers, |container| &container.id)
     }
 
@@ -428,11 +428,10 @@ impl ContainerRuntime for CriClient {
             container_id: container_id.to_owned(),
         };
         let mut client = self.runtime.clone();
-        let _one_at_a_time = self.usage.lock().await;
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+        let asked = call(METHOD, USAGE_DEADLINE, message, |request| {
             client.container_stats(request)
-        })
-        .await?;
+        });
+        let answer = in_turn(&self.usage, METHOD, USAGE_DEADLINE, asked).await?;
         required(METHOD, answer.stats)
     }
 
@@ -445,11 +444,10 @@ impl ContainerRuntime for CriClient {
             filter: Some(filter),
         };
         let mut client = self.runtime.clone();
-        let _one_at_a_time = self.usage.lock().await;
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+        let asked = call(METHOD, USAGE_DEADLINE, message, |request| {
             client.list_container_stats(request)
-        })
-        .await?;
+        });
+        let answer = in_turn(&self.usage, METHOD, USAGE_DEADLINE, asked).await?;
         checked_list(METHOD, answer.stats, |stats| {
             stats
                 .attributes
@@ -467,11 +465,10 @@ impl ContainerRuntime for CriClient {
             pod_sandbox_id: sandbox_id.to_owned(),
         };
         let mut client = self.runtime.clone();
-        let _one_at_a_time = self.usage.lock().await;
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+        let asked = call(METHOD, USAGE_DEADLINE, message, |request| {
             client.pod_sandbox_stats(request)
-        })
-        .await?;
+        });
+        let answer = in_turn(&self.usage, METHOD, USAGE_DEADLINE, asked).await?;
         required(METHOD, answer.stats)
     }
 

@@ -6,7 +6,6 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::deadlines::DEFAULT_DEADLINE;
 use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::{RuntimeError, RuntimeErrorKind, RuntimeEvent};
 
@@ -51,15 +50,16 @@ where
 pub(super) async fn in_turn<Answer>(
     turns: &Semaphore,
     method: &'static str,
+    deadline: Duration,
     asked: impl Future<Output = Result<Answer, RuntimeError>>,
 ) -> Result<Answer, RuntimeError> {
     let answered = async {
         let _turn = turns.acquire().await;
         asked.await
     };
-    match tokio::time::timeout(DEFAULT_DEADLINE, answered).await {
+    match tokio::time::timeout(deadline, answered).await {
         Ok(answer) => answer,
-        Err(_elapsed) => Err(late(method, DEFAULT_DEADLINE)),
+        Err(_elapsed) => Err(late(method, deadline)),
     }
 }
 

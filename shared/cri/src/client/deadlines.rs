@@ -11,3 +11,7 @@ pub const RUN_POD_SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 /// A large image over a slow line takes long; without any end a hung registry would
 /// hold its place among the parallel pulls for ever.
 pub(super) const PULL_IMAGE_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// What something uses is told in milliseconds, unless a container's shim hangs: containerd
+/// then answers no question about all of them, and who asks next waits behind that one.
+pub(super) const USAGE_DEADLINE: Duration = Duration::from_secs(10);

@@ -415,3 +415,32 @@ async fn a_list_is_late_after_one_deadline_however_many_hang() {
         begin.elapsed()
     );
 }
+
+/// A step of a pod that is resized asks for the usage of one container.
+#[tokio::test(start_paused = true)]
+async fn questions_of_usage_that_hang_delay_others_by_seconds_however_many_they_are() {
+    let hangs = FakeRuntime {
+        hang: true,
+        ..FakeRuntime::default()
+    };
+    let served = serve(hangs, false);
+    let client = served.client();
+    let begin = tokio::time::Instant::now();
+    let all = v1::ContainerStatsFilter::default;
+    let hanging = (0..10).map(|_| client.list_container_stats(all()));
+    let one = async {
+        let told = client.container_stats("c").await;
+        (told, begin.elapsed())
+    };
+    let (late, (told, waited)) = tokio::join!(futures_util::future::join_all(hanging), one);
+    let late = late.into_iter().map(|answer| answer.unwrap_err().kind);
+    assert!(late.eq([RuntimeErrorKind::DeadlineExceeded; 10]));
+    assert!(waited < USAGE_DEADLINE * 2, "{told:?} after {waited:?}");
+    // Who asks once there is room is answered.
+    client.container_stats("c").await.unwrap();
+    assert!(
+        begin.elapsed() < USAGE_DEADLINE * 2,
+        "{:?}",
+        begin.elapsed()
+    );
+}

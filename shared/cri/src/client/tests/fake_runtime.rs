@@ -131,6 +131,9 @@ impl RuntimeService for FakeRuntime {
         _request: Request<v1::ListContainerStatsRequest>,
     ) -> Result<Response<v1::ListContainerStatsResponse>, Status> {
         FakeRuntime::take_time(&self.usage).await;
+        if self.hang {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(v1::ListContainerStatsResponse::default()))
     }
 
