@@ -20,7 +20,10 @@ use crate::output::note;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What is kept of one list: pods of all sources have 24 MiB at most, and a status each.
-pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
+const MAX_LIST_BYTES: usize = 40 << 20;
+
+/// Messages of one list: a node has 2,000 pods and keeps 1,000 events at most.
+const MAX_LIST_MESSAGES: usize = 4_096;
 
 /// How long is waited for an answer that only adds to another.
 pub(crate) const EXTRA_DEADLINE: Duration = Duration::from_secs(2);
@@ -170,8 +173,13 @@ pub(crate) async fn next<T>(
     }
 }
 
+/// What a list is gathered in.
+pub(crate) fn room_for_a_list<T: Message>() -> Collected<T> {
+    Collected::new(MAX_LIST_BYTES, MAX_LIST_MESSAGES)
+}
+
 async fn collect<T: Message>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
-    let mut messages = Collected::new(MAX_LIST_BYTES);
+    let mut messages = room_for_a_list();
     while let Some(message) = stream.message().await? {
         messages.push(message)?;
     }

@@ -37,7 +37,7 @@ pub(crate) async fn describe(
     options: &DescribeOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let listed = pick(&pod_list::all(connection).await?, &options.pod)?;
+    let listed = pick(&pod_list::all(connection).await?, &options.pod)?.read()?;
     let pod = &listed.pod;
     // What only adds to the answer does not keep it back.
     let (desired, events) = tokio::join!(

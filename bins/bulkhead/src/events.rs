@@ -9,14 +9,13 @@ use bulkhead_api::v1::list_events_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
 use ipc::{Channel, Collected};
-use pod::PodExt as _;
 use pod::wire::content_hash;
 use serde_json::{Value, json};
 use topology::Process;
 
 use crate::arguments::{EventsOptions, TableOrJson};
 use crate::check;
-use crate::connection::{Connection, DEADLINE, MAX_LIST_BYTES, Next, REOPEN, next};
+use crate::connection::{Connection, DEADLINE, Next, REOPEN, next, room_for_a_list};
 use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
@@ -35,7 +34,7 @@ pub(crate) async fn events(
     let mut wanted = Wanted::All;
     if let Some(name) = &options.pod {
         wanted = match pick(&pod_list::all(connection).await?, name) {
-            Ok(listed) => Wanted::Uid(listed.pod.uid().to_owned()),
+            Ok(pod) => Wanted::Uid(pod.identity().uid().to_owned()),
             // It may be gone already; its events are still there.
             Err(Failure::NotFound(_)) => Wanted::Name {
                 name: name.clone(),
@@ -141,7 +140,7 @@ async fn watch(
     loop {
         let mut stream = open(connection, &client).await?;
         // Those of the beginning are shown together, so that columns fit.
-        let mut gathered = Some(Collected::new(MAX_LIST_BYTES));
+        let mut gathered = Some(room_for_a_list());
         while let Next::Message(response) = next(process, &mut stream).await? {
             match response.message {
                 Some(Message::Event(event)) if wanted.takes(&event) && shown.is_news(&event) => {

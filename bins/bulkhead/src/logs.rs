@@ -11,16 +11,17 @@ use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use clock::WallClock;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt as _};
-use ipc::Channel;
+use ipc::{CallError, Channel};
 use pod::{Pod, PodExt as _, ephemeral};
+use tokio::time::Instant;
 use topology::Process;
 
 use crate::arguments::LogsOptions;
-use crate::connection::{Connection, Next, REOPEN, next};
+use crate::connection::{Connection, DEADLINE, Next, REOPEN, next};
 use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
-use crate::pod_list::{self, ListedPod, pick};
+use crate::pod_list::{self, PodEntry, pick};
 
 use printer::Printer;
 
@@ -29,6 +30,9 @@ const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-contai
 
 /// Logs that are followed at once. The node reads 32, and somebody else may ask too.
 const MAX_FOLLOWED: usize = 16;
+
+/// Logs that are read one after the other.
+const MAX_LOGS: usize = 4_096;
 
 /// The log of one container.
 struct Log {
@@ -43,14 +47,19 @@ pub(crate) async fn logs(
     options: &LogsOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let pods = pods(pod_list::all(connection).await?, options)?;
     let mut logs = Vec::new();
-    for pod in &pods {
-        for container in containers(pod, options)? {
+    for pod in pods(&pod_list::all(connection).await?, options)? {
+        let pod = pod.read()?.pod;
+        for container in containers(&pod, options)? {
             logs.push(Log {
                 name: plain(&format!("{}/{container}", pod.name())),
-                request: request(pod, container, options),
+                request: request(&pod, container, options),
             });
+        }
+        if logs.len() > MAX_LOGS {
+            return Err(Failure::Ambiguous(format!(
+                "these are more than {MAX_LOGS} logs: name fewer"
+            )));
         }
     }
     if options.follow && logs.len() > MAX_FOLLOWED {
@@ -115,14 +124,16 @@ async fn all(
 }
 
 /// The pods that are meant.
-fn pods(all: Vec<ListedPod>, options: &LogsOptions) -> Result<Vec<Pod>, Failure> {
+fn pods<'a>(all: &'a [PodEntry], options: &LogsOptions) -> Result<Vec<&'a PodEntry>, Failure> {
     let Some(selector) = &options.selector else {
-        let picked = options.pods.iter().map(|name| Ok(pick(&all, name)?.pod));
+        let picked = options.pods.iter().map(|name| pick(all, name));
         return picked.collect();
     };
-    let labels = |pod: &Pod| selector.takes(pod.metadata.labels.as_ref());
-    let pods = all.into_iter().map(|listed| listed.pod);
-    let pods: Vec<Pod> = pods.filter(labels).collect();
+    let has_labels = |pod: &&PodEntry| {
+        let listed = pod.read();
+        listed.is_ok_and(|listed| selector.takes(listed.pod.metadata.labels.as_ref()))
+    };
+    let pods: Vec<_> = all.iter().filter(has_labels).collect();
     match pods.is_empty() {
         true => Err(Failure::NotFound("no pod has these labels".to_owned())),
         false => Ok(pods),
@@ -155,6 +166,10 @@ async fn print(
     output: Output,
 ) -> Result<(), Failure> {
     let process = Process::PodWorkerPool;
+    // More of a log that is followed may come at any time.
+    let is_followed = request.follow;
+    let wait = || (!is_followed).then(|| Instant::now() + DEADLINE);
+    let mut until = wait();
     loop {
         let mut stream = connection
             .call(process, || {
@@ -163,16 +178,41 @@ async fn print(
             })
             .await?;
         loop {
-            match next(process, &mut stream).await? {
+            match within(until, next(process, &mut stream)).await? {
                 Next::Message(part) => {
                     output.write(&printer.take(&part.content))?;
                     go_on_after(&mut request, &part);
+                    if !part.content.is_empty() {
+                        until = wait();
+                    }
                 }
                 Next::Ended => return output.write(&printer.end()),
                 Next::Broken => break,
             }
         }
         tokio::time::sleep(REOPEN).await;
+    }
+}
+
+/// What comes next, if it comes until then.
+async fn within<T>(
+    until: Option<Instant>,
+    next: impl Future<Output = Result<Next<T>, Failure>>,
+) -> Result<Next<T>, Failure> {
+    let Some(until) = until else {
+        return next.await;
+    };
+    // Who breaks each answer off is ready each time.
+    let is_late = Instant::now() >= until;
+    match tokio::time::timeout_at(until, next).await {
+        Ok(next) if !is_late => next,
+        _ => {
+            let error = CallError::Deadline {
+                deadline: DEADLINE,
+                last_failure: None,
+            };
+            Err(Failure::of_call(Process::PodWorkerPool, error))
+        }
     }
 }
 
@@ -296,17 +336,15 @@ mod tests {
 
     #[test]
     fn pods_are_chosen_by_name_or_label() {
-        let all = || -> Vec<ListedPod> {
-            let pods = ["a", "b", "c"].map(|name| {
-                let labels = json!({"app": if name == "c" { "other" } else { "web" }});
-                let metadata = json!({"name": name, "uid": name, "labels": labels});
-                ListedPod::new(json!({"metadata": metadata, "spec": {"containers": []}}))
-            });
-            pods.into_iter().flatten().collect()
-        };
+        let all = ["a", "b", "c"].map(|name| {
+            let labels = json!({"app": if name == "c" { "other" } else { "web" }});
+            let metadata = json!({"namespace": "d", "name": name, "uid": name, "labels": labels});
+            let pod = json!({"metadata": metadata, "spec": {"containers": []}});
+            PodEntry::new(pod.to_string().into_bytes()).unwrap()
+        });
         let names = |words: &[&str]| -> Option<String> {
-            let pods = pods(all(), &options(words)).ok()?;
-            Some(pods.iter().map(|pod| pod.name()).collect())
+            let pods = pods(&all, &options(words)).ok()?;
+            Some(pods.iter().map(|pod| pod.identity().name()).collect())
         };
         assert_eq!(names(&["c", "a"]).as_deref(), Some("ca"));
         assert_eq!(names(&["-l", "app=web"]).as_deref(), Some("ab"));

@@ -56,8 +56,9 @@ impl Output {
 
     /// Prints a value as indented JSON.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(value).map_err(|error| unprintable(&error))?;
-        self.text(&(text + "\n"))
+        let mut lines = Lines::new(self);
+        let printed = serde_json::to_writer_pretty(&mut lines, value);
+        lines.end(printed.map_err(|error| unprintable(&error)))
     }
 
     /// Prints a value as JSON on one line.
@@ -68,7 +69,75 @@ impl Output {
 
     /// Prints a value as YAML.
     pub(crate) fn yaml(self, value: &impl Serialize) -> Result<(), Failure> {
-        self.text(&yaml(value)?)
+        let mut lines = Lines::new(self);
+        let printed = serde_saphyr::to_io_writer(&mut lines, value);
+        lines.end(printed.map_err(|error| unprintable(&error)))
+    }
+}
+
+/// Text that is printed while it is made: all of it may be more than there is room for.
+struct Lines {
+    output: Output,
+    /// What is not printed yet.
+    rest: Vec<u8>,
+    ends_a_line: bool,
+    failure: Option<Failure>,
+}
+
+/// So much is printed at a time, to the end of a line.
+const PIECE: usize = 64 << 10;
+
+impl Lines {
+    fn new(output: Output) -> Lines {
+        Lines {
+            output,
+            rest: Vec::new(),
+            ends_a_line: false,
+            failure: None,
+        }
+    }
+
+    fn print(&mut self, length: usize) -> io::Result<()> {
+        let text = String::from_utf8_lossy(&self.rest[..length]);
+        let printed = self.output.text(&text);
+        self.rest.drain(..length);
+        printed.map_err(|failure| {
+            self.failure = Some(failure);
+            io::ErrorKind::Other.into()
+        })
+    }
+
+    /// Prints the rest, with a line break at its end.
+    fn end(mut self, printed: Result<(), Failure>) -> Result<(), Failure> {
+        let rest = printed.and_then(|()| {
+            if !self.ends_a_line {
+                self.rest.push(b'\n');
+            }
+            let printed = self.print(self.rest.len());
+            printed.map_err(|error| unprintable(&error))
+        });
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => rest,
+        }
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.rest.extend_from_slice(bytes);
+        if let Some(last) = bytes.last() {
+            self.ends_a_line = *last == b'\n';
+        }
+        if self.rest.len() >= PIECE && bytes.contains(&b'\n') {
+            let end = self.rest.iter().rposition(|byte| *byte == b'\n');
+            self.print(end.map_or(0, |end| end + 1))?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -79,15 +148,6 @@ pub(crate) fn beside_verdict(printed: Result<(), Failure>) -> Result<(), Failure
         Err(Failure::ReaderGone) => Ok(()),
         other => other,
     }
-}
-
-/// A value as YAML that ends with a line break.
-fn yaml(value: &impl Serialize) -> Result<String, Failure> {
-    let mut text = serde_saphyr::to_string(value).map_err(|error| unprintable(&error))?;
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 /// Tells something beside the answer, on standard error, which is often a terminal where
@@ -135,7 +195,9 @@ mod tests {
             "map": {"true": true, "1": 1, "empty": {}, "list": [], "nothing": null},
             "number": 1.5,
         });
-        let text = yaml(&value).unwrap();
+        let mut text = Vec::new();
+        serde_saphyr::to_io_writer(&mut text, &value).unwrap();
+        let text = String::from_utf8(text).unwrap();
         let back: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(back, value, "{text}");
     }

@@ -1,14 +1,23 @@
 //! The pods of the node: their statuses, the desired pods that have none yet,
 //! and the one that a person means.
+//!
+//! A pod takes many times the memory of its JSON once it is read, and what is read here is
+//! what a process says that may be broken into. So all pods are kept as they came, each is
+//! looked at when it comes, and one at a time is read again when it is shown.
 
-use std::collections::BTreeMap;
+mod maps;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::list_pod_statuses_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
-use pod::{Pod, PodExt as _};
+use pod::items::{ItemBudget, MAX_ITEMS};
+use pod::{Pod, PodExt as _, PodIdentity, ephemeral, identity};
+use serde::ser::Error as _;
+use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::{Value, json};
 use topology::Process;
 
@@ -18,6 +27,9 @@ use crate::output::note;
 
 /// Names that an error lists; more would hide what it says.
 const MAX_NAMES_IN_ERROR: usize = 10;
+
+/// Items in the lists of a pod: as many as its manifest may have, and as many in its status.
+const MAX_ITEMS_WITH_STATUS: usize = 2 * MAX_ITEMS;
 
 /// A pod with its status, decoded and as it came.
 #[derive(Clone, Debug)]
@@ -38,7 +50,7 @@ impl ListedPod {
 
     /// A pod from its JSON.
     pub(crate) fn new(json: Value) -> Option<ListedPod> {
-        let pod = serde_json::from_value(json.clone()).ok()?;
+        let pod = Pod::deserialize(&json).ok()?;
         Some(ListedPod {
             pod,
             json,
@@ -64,11 +76,90 @@ impl ListedPod {
     }
 }
 
+/// A pod as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct PodEntry {
+    identity: PodIdentity,
+    manifest_name: Option<String>,
+    json: Vec<u8>,
+    last_plan: String,
+    sync_error: String,
+    /// Whether it has no status yet.
+    is_pending: bool,
+}
+
+impl PodEntry {
+    /// A pod of this JSON; none where it is no pod that a node has.
+    pub(crate) fn new(json: Vec<u8>) -> Option<PodEntry> {
+        let mut value = serde_json::Deserializer::from_slice(&json);
+        let items = ItemBudget::new(MAX_ITEMS_WITH_STATUS);
+        if !items.has_room_for(&mut value).ok()? || !maps::are_few(&json) {
+            return None;
+        }
+        let listed = ListedPod::decode(&json)?;
+        if !has_names_of_its_own(&listed.pod) {
+            return None;
+        }
+        Some(PodEntry {
+            identity: PodIdentity::of(&listed.pod).ok()?,
+            manifest_name: listed.manifest_name().map(str::to_owned),
+            json,
+            last_plan: String::new(),
+            sync_error: String::new(),
+            is_pending: false,
+        })
+    }
+
+    /// `namespace/name`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.identity.namespace(), self.identity.name())
+    }
+
+    /// Which pod it is.
+    pub(crate) fn identity(&self) -> &PodIdentity {
+        &self.identity
+    }
+
+    /// The pod itself.
+    ///
+    /// # Errors
+    /// None: that it can be read was seen when it came.
+    pub(crate) fn read(&self) -> Result<ListedPod, Failure> {
+        let listed = ListedPod::decode(&self.json);
+        let unreadable = || Failure::NotFound(format!("{} is no pod", self.full_name()));
+        let mut listed = listed.ok_or_else(unreadable)?;
+        if self.is_pending && listed.pod.status.is_none() {
+            listed.json["status"] = json!({"phase": "Pending"});
+            listed = ListedPod::new(listed.json).ok_or_else(unreadable)?;
+        }
+        listed.last_plan.clone_from(&self.last_plan);
+        listed.sync_error.clone_from(&self.sync_error);
+        Ok(listed)
+    }
+}
+
+/// Read when it is written.
+impl Serialize for PodEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let listed = self.read().map_err(S::Error::custom)?;
+        listed.json.serialize(serializer)
+    }
+}
+
+/// Whether its containers have names, each another one: what is told of a container is found
+/// by its name.
+fn has_names_of_its_own(pod: &Pod) -> bool {
+    let containers = pod.all_containers().map(|(_, container)| &container.name);
+    let ephemeral = ephemeral::listed(pod).iter().map(|it| &it.name);
+    let mut known = BTreeSet::new();
+    let mut names = containers.chain(ephemeral);
+    names.all(|name| identity::check_container_name(name).is_ok() && known.insert(name))
+}
+
 /// All pods by namespace and name.
-pub(crate) async fn all(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
-    let (statuses, desired) =
-        tokio::join!(statuses(connection), desired(connection, EXTRA_DEADLINE));
-    let statuses = statuses?;
+pub(crate) async fn all(connection: &Connection) -> Result<Vec<PodEntry>, Failure> {
+    let statuses = statuses(connection).await?;
+    let desired = desired(connection, EXTRA_DEADLINE).await;
     let desired = desired.unwrap_or_else(|failure| {
         note(&format!(
             "pods without a status are not shown: {}",
@@ -76,11 +167,17 @@ pub(crate) async fn all(connection: &Connection) -> Result<Vec<ListedPod>, Failu
         ));
         Vec::new()
     });
-    Ok(merge(statuses, desired))
+    let (pods, left_out) = merge(statuses, desired);
+    if left_out > 0 {
+        note(&format!(
+            "{left_out} pods are not shown: what is said of them is of no pod that a node has"
+        ));
+    }
+    Ok(pods)
 }
 
 /// Pods with a status.
-async fn statuses(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
+async fn statuses(connection: &Connection) -> Result<Vec<v1::PodStatusEntry>, Failure> {
     let process = Process::StatusSyncer;
     let client = StatusesClient::new(connection.channel(process)?)
         .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
@@ -91,15 +188,11 @@ async fn statuses(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
             async move { client.list_pod_statuses(request).await }
         })
         .await?;
-    let pod = |response: v1::ListPodStatusesResponse| match response.message? {
-        Message::Entry(entry) => Some(ListedPod {
-            last_plan: entry.last_plan,
-            sync_error: entry.sync_error,
-            ..ListedPod::decode(&entry.pod?.json)?
-        }),
+    let entry = |response: v1::ListPodStatusesResponse| match response.message? {
+        Message::Entry(entry) => Some(entry),
         Message::SnapshotComplete(_) | Message::RemovedPodUid(_) => None,
     };
-    Ok(messages.into_iter().filter_map(pod).collect())
+    Ok(messages.into_iter().filter_map(entry).collect())
 }
 
 /// Desired pods, with what was decided about each.
@@ -122,46 +215,53 @@ pub(crate) async fn desired(
         .await
 }
 
-/// Adds the desired pods that have no status yet, as pending ones.
-fn merge(statuses: Vec<ListedPod>, desired: Vec<v1::DesiredPod>) -> Vec<ListedPod> {
-    let mut pods: BTreeMap<String, ListedPod> = statuses
-        .into_iter()
-        .map(|listed| (listed.pod.uid().to_owned(), listed))
-        .collect();
+/// The pods with a status, the desired ones that have none yet as pending, and how many were
+/// no pods.
+fn merge(
+    statuses: Vec<v1::PodStatusEntry>,
+    desired: Vec<v1::DesiredPod>,
+) -> (Vec<PodEntry>, usize) {
+    let mut pods: BTreeMap<String, PodEntry> = BTreeMap::new();
+    let mut left_out = 0;
+    for entry in statuses {
+        match PodEntry::new(entry.pod.unwrap_or_default().json) {
+            Some(mut pod) => {
+                pod.last_plan = entry.last_plan;
+                pod.sync_error = entry.sync_error;
+                pods.insert(pod.identity.uid().to_owned(), pod);
+            }
+            None => left_out += 1,
+        }
+    }
     for message in desired.into_iter().filter_map(|desired| desired.pod) {
-        let Some(listed) = ListedPod::decode(&message.json) else {
-            continue;
-        };
-        pods.entry(listed.pod.uid().to_owned())
-            .or_insert_with(|| pending(listed));
+        match PodEntry::new(message.json) {
+            Some(mut pod) => {
+                pod.is_pending = true;
+                pods.entry(pod.identity.uid().to_owned()).or_insert(pod);
+            }
+            None => left_out += 1,
+        }
     }
-    let mut pods: Vec<ListedPod> = pods.into_values().collect();
-    pods.sort_by_cached_key(ListedPod::full_name);
-    pods
-}
-
-fn pending(mut listed: ListedPod) -> ListedPod {
-    if listed.pod.status.is_none() {
-        listed.json["status"] = json!({"phase": "Pending"});
-    }
-    ListedPod::new(listed.json.clone()).unwrap_or(listed)
+    let mut pods: Vec<PodEntry> = pods.into_values().collect();
+    pods.sort_by_cached_key(PodEntry::full_name);
+    (pods, left_out)
 }
 
 /// The pod that `wanted` names: a name, namespace/name, UID, or the name in a
 /// static pod's manifest.
-pub(crate) fn pick(pods: &[ListedPod], wanted: &str) -> Result<ListedPod, Failure> {
+pub(crate) fn pick<'a>(pods: &'a [PodEntry], wanted: &str) -> Result<&'a PodEntry, Failure> {
     let (namespace, name) = match wanted.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, wanted),
     };
     let in_namespace =
-        |listed: &&ListedPod| namespace.is_none_or(|wanted| wanted == listed.pod.namespace());
-    let exact = |listed: &&ListedPod| {
-        listed.pod.name() == name || (namespace.is_none() && listed.pod.uid() == name)
+        |pod: &&PodEntry| namespace.is_none_or(|wanted| wanted == pod.identity.namespace());
+    let exact = |pod: &&PodEntry| {
+        pod.identity.name() == name || (namespace.is_none() && pod.identity.uid() == name)
     };
-    let mut meant: Vec<&ListedPod> = pods.iter().filter(in_namespace).filter(exact).collect();
+    let mut meant: Vec<&PodEntry> = pods.iter().filter(in_namespace).filter(exact).collect();
     if meant.is_empty() {
-        let by_manifest = |listed: &&ListedPod| listed.manifest_name() == Some(name);
+        let by_manifest = |pod: &&PodEntry| pod.manifest_name.as_deref() == Some(name);
         meant = pods
             .iter()
             .filter(in_namespace)
@@ -169,7 +269,7 @@ pub(crate) fn pick(pods: &[ListedPod], wanted: &str) -> Result<ListedPod, Failur
             .collect();
     }
     match meant.as_slice() {
-        [only] => Ok((*only).clone()),
+        [only] => Ok(*only),
         [] => Err(Failure::NotFound(format!(
             "no pod is called {wanted}; there are: {}",
             names(pods.iter())
@@ -182,10 +282,10 @@ pub(crate) fn pick(pods: &[ListedPod], wanted: &str) -> Result<ListedPod, Failur
     }
 }
 
-fn names<'a>(pods: impl ExactSizeIterator<Item = &'a ListedPod>) -> String {
+fn names<'a>(pods: impl ExactSizeIterator<Item = &'a PodEntry>) -> String {
     let more = pods.len().saturating_sub(MAX_NAMES_IN_ERROR);
     let shown = pods.take(MAX_NAMES_IN_ERROR);
-    let name = |listed: &ListedPod| format!("{} ({})", listed.full_name(), listed.pod.uid());
+    let name = |pod: &PodEntry| format!("{} ({})", pod.full_name(), pod.identity.uid());
     let mut names: Vec<String> = shown.map(name).collect();
     if names.is_empty() {
         names.push("none".to_owned());
@@ -200,16 +300,30 @@ fn names<'a>(pods: impl ExactSizeIterator<Item = &'a ListedPod>) -> String {
 mod tests {
     use super::*;
 
-    fn listed(namespace: &str, name: &str, uid: &str) -> ListedPod {
-        let json = json!({
+    fn pod(namespace: &str, name: &str, uid: &str) -> Value {
+        json!({
             "metadata": {
                 "namespace": namespace, "name": name, "uid": uid,
                 "annotations": {"kubernetes.io/config.source": "file"},
             },
             "spec": {"nodeName": "node-1", "containers": []},
             "status": {"phase": "Running"},
-        });
-        ListedPod::new(json).unwrap()
+        })
+    }
+
+    fn entry_of(pod: &Value) -> Option<PodEntry> {
+        PodEntry::new(pod.to_string().into_bytes())
+    }
+
+    fn listed(namespace: &str, name: &str, uid: &str) -> PodEntry {
+        entry_of(&pod(namespace, name, uid)).unwrap()
+    }
+
+    fn message(pod: &Value) -> Option<v1::Pod> {
+        Some(v1::Pod {
+            json: pod.to_string().into_bytes(),
+            ..v1::Pod::default()
+        })
     }
 
     #[test]
@@ -219,7 +333,7 @@ mod tests {
             listed("b", "p-node-1", "2"),
             listed("b", "q-node-1", "3"),
         ];
-        let uid = |wanted: &str| pick(&pods, wanted).map(|found| found.pod.uid().to_owned());
+        let uid = |wanted: &str| pick(&pods, wanted).map(|found| found.identity.uid().to_owned());
         for (wanted, found) in [
             ("q-node-1", "3"),
             ("q", "3"),
@@ -239,7 +353,7 @@ mod tests {
     #[test]
     fn a_name_is_taken_before_a_manifests_name() {
         let pods = [listed("a", "p", "1"), listed("a", "p-node-1", "2")];
-        assert_eq!(pick(&pods, "p").unwrap().pod.uid(), "1");
+        assert_eq!(pick(&pods, "p").unwrap().identity.uid(), "1");
     }
 
     #[test]
@@ -256,31 +370,82 @@ mod tests {
     #[test]
     fn a_desired_pod_without_a_status_is_pending() {
         let desired = |name: &str, uid: &str| {
-            let mut json = listed("a", name, uid).json;
+            let mut json = pod("a", name, uid);
             json["status"] = Value::Null;
-            let json = json.to_string().into_bytes();
-            let pod = v1::Pod {
-                json,
-                ..v1::Pod::default()
-            };
             v1::DesiredPod {
-                pod: Some(pod),
+                pod: message(&json),
                 ..v1::DesiredPod::default()
             }
         };
-        let merged = merge(
-            vec![listed("a", "q", "2")],
-            vec![desired("p", "1"), desired("q", "2")],
-        );
-        let phases: Vec<_> = merged
+        let status = v1::PodStatusEntry {
+            pod: message(&pod("a", "q", "2")),
+            last_plan: "nothing to do".to_owned(),
+            ..v1::PodStatusEntry::default()
+        };
+        let (merged, left_out) = merge(vec![status], vec![desired("p", "1"), desired("q", "2")]);
+        assert_eq!(left_out, 0);
+        let read: Vec<_> = merged.iter().map(|it| it.read().unwrap()).collect();
+        let told: Vec<_> = read
             .iter()
             .map(|listed| {
-                (
-                    listed.pod.name(),
-                    listed.json["status"]["phase"].as_str().unwrap(),
-                )
+                let phase = listed.json["status"]["phase"].as_str().unwrap();
+                (listed.pod.name(), phase, listed.last_plan.as_str())
             })
             .collect();
-        assert_eq!(phases, [("p", "Pending"), ("q", "Running")]);
+        assert_eq!(
+            told,
+            [("p", "Pending", ""), ("q", "Running", "nothing to do")]
+        );
+        let printed = serde_json::to_value(&merged).unwrap();
+        assert_eq!(printed[0]["status"]["phase"], "Pending");
+    }
+
+    #[test]
+    fn what_is_no_pod_of_a_node_is_counted_and_left_out() {
+        let with = |field: &str, value: Value| {
+            let mut pod = pod("a", "p", "1");
+            *pod.pointer_mut(field).unwrap() = value;
+            pod
+        };
+        let many = vec![json!({}); MAX_ITEMS_WITH_STATUS + 1];
+        let mut hostile = vec![
+            json!([]),
+            json!({}),
+            with("/metadata/name", json!("p\na/other")),
+            with("/metadata/name", json!("\u{1b}[2Jp")),
+            with("/metadata/name", json!("p".repeat(1 << 20))),
+            with("/metadata/namespace", json!("..")),
+            with("/metadata/uid", json!("")),
+            with("/spec/containers", json!([{ "name": "c\u{1b}" }])),
+            with(
+                "/spec/containers",
+                json!([{ "name": "c" }, { "name": "c" }]),
+            ),
+            // Two bytes each as text, and kilobytes each as containers or their statuses.
+            with("/spec/containers", json!(many[..MAX_ITEMS / 2])),
+            with("/status", json!({ "containerStatuses": many })),
+        ];
+        let mut init = with("/spec/containers", json!([{ "name": "c" }]));
+        init["spec"]["initContainers"] = json!([{ "name": "c" }]);
+        hostile.push(init);
+        let count = hostile.len() + 1;
+        let entry = |pod: &Value| v1::PodStatusEntry {
+            pod: message(pod),
+            ..v1::PodStatusEntry::default()
+        };
+        let mut statuses: Vec<_> = hostile.iter().map(entry).collect();
+        statuses.push(v1::PodStatusEntry::default());
+        statuses.push(entry(&pod("a", "good", "2")));
+        let (pods, left_out) = merge(statuses, Vec::new());
+        assert_eq!((pods.len(), left_out), (1, count));
+        assert_eq!(pods[0].identity.name(), "good");
+        let (pods, left_out) = merge(
+            Vec::new(),
+            vec![v1::DesiredPod {
+                pod: message(&hostile[2]),
+                ..v1::DesiredPod::default()
+            }],
+        );
+        assert_eq!((pods.len(), left_out), (0, 1));
     }
 }

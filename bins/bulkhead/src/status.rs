@@ -104,10 +104,8 @@ pub(crate) async fn restart(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let client = client(connection)?;
-    let request_id = format!("{}-{}", std::process::id(), WallClock::system().now().0);
     let request = v1::RestartProcessRequest {
         name: options.process.clone(),
-        request_id,
     };
     let answer = connection
         .call(Process::Supervisor, || {
@@ -208,7 +206,7 @@ fn crashes_as_text(crashes: &[v1::Crash], of: Option<&str>, now: UnixNanos) -> S
         };
         text += &format!(
             "{}{pid}: {}, {} ago ({}){after}\n",
-            crash.name,
+            plain(&crash.name),
             plain(&ending.reason),
             age(now.since(at)),
             timestamp(at),

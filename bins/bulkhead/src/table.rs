@@ -3,6 +3,12 @@
 /// Spaces between two columns.
 const GAP: usize = 3;
 
+/// Most letters of a cell; an event's message has half of that.
+const MAX_CELL: usize = 2_048;
+
+/// Widest column. A cell that is wider stands out of its row: it widens no other one.
+const MAX_WIDTH: usize = 256;
+
 /// How a cell is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -43,12 +49,15 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell of some tone.
+    /// A cell of some tone, cut where it is too long.
     pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Cell {
-        Cell {
-            text: text.into(),
-            tone,
+        let mut text = text.into();
+        if let Some((end, _)) = text.char_indices().nth(MAX_CELL) {
+            text.truncate(end);
+            text += "...";
+            text.shrink_to_fit();
         }
+        Cell { text, tone }
     }
 }
 
@@ -87,7 +96,7 @@ impl Columns {
     pub(crate) fn fit(&mut self, rows: &[Vec<Cell>]) {
         for row in rows {
             for (widest, cell) in self.0.iter_mut().zip(row) {
-                *widest = (*widest).max(width(&cell.text));
+                *widest = (*widest).max(width(&cell.text).min(MAX_WIDTH));
             }
         }
     }
@@ -143,6 +152,16 @@ mod tests {
         assert_eq!(columns.line(&row, false), "abc   d\n");
         columns.fit(&[row]);
         assert_eq!(columns.line(&["a".into(), "d".into()], false), "a     d\n");
+    }
+
+    #[test]
+    fn a_cell_of_any_length_is_cut_and_makes_no_other_row_longer() {
+        let long = vec!["\u{e4}".repeat(1 << 20).into(), "b".into()];
+        let short = vec!["a".into(), "b".into()];
+        let text = render(&["X", "Y"], &[long, short], false);
+        let lines: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(lines[1], MAX_CELL + "...   b".len());
+        assert_eq!(lines[2], MAX_WIDTH + GAP + 1);
     }
 
     #[test]

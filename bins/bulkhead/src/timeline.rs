@@ -42,7 +42,7 @@ pub(crate) async fn timeline(
     options: &TimelineOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let listed = pick(&pod_list::all(connection).await?, &options.pod)?;
+    let listed = pick(&pod_list::all(connection).await?, &options.pod)?.read()?;
     let events = events::recent(connection, EXTRA_DEADLINE).await;
     let mut events = events.unwrap_or_else(|failure| {
         let why = telemetry::chain(&failure);

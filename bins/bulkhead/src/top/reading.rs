@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
 
+/// Longest name of a pod.
+const MAX_NAME_BYTES: usize = 253;
+
 /// What all counters said at about one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
@@ -121,7 +124,10 @@ fn uid(pod: &v1::PodUsage) -> &str {
 }
 
 fn of_pod(earlier: Option<&v1::PodUsage>, pod: &v1::PodUsage) -> Row {
-    let reference = pod.pod.clone().unwrap_or_default();
+    let name = pod.pod.as_ref().map_or_else(String::new, |pod| {
+        let [namespace, name] = [&pod.namespace, &pod.name].map(|it| shortened(it));
+        format!("{namespace}/{name}")
+    });
     let containers = || pod.containers.iter();
     let sum = |value: fn(&v1::ContainerUsage) -> Option<u64>| {
         containers().filter_map(value).reduce(u64::saturating_add)
@@ -142,13 +148,18 @@ fn of_pod(earlier: Option<&v1::PodUsage>, pod: &v1::PodUsage) -> Row {
         )
     };
     Row {
-        name: format!("{}/{}", reference.namespace, reference.name),
+        name,
         cpu_millis: cpu.reduce(u64::saturating_add).map(millis),
         memory_bytes: sum(|container| container.memory_bytes),
         disk_bytes: sum(|container| container.layer_bytes),
         received: network(|network| network.received_bytes),
         sent: network(|network| network.sent_bytes),
     }
+}
+
+/// As much of a name as one may have.
+fn shortened(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
 /// What was added in a second, of a counter and the time at which it was read; none
@@ -242,6 +253,8 @@ mod tests {
             (row.memory_bytes, row.disk_bytes, row.received),
             (Some(12), Some(3), None)
         );
+        let named = reading(vec![pod(&"\u{9b}".repeat(1 << 20), 10, &[])]);
+        assert!(pods(None, &named, SortBy::Cpu)[0].name.len() < 300);
         let empty = reading(vec![pod("web", 10, &[])]);
         assert_eq!(pods(None, &empty, SortBy::Cpu)[0].memory_bytes, None);
     }
