@@ -10,6 +10,7 @@ mod conditions;
 mod containers;
 mod input;
 mod messages;
+mod mounts;
 mod phase;
 mod resources;
 #[cfg(test)]

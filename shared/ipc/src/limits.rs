@@ -60,6 +60,10 @@ pub const MAX_CONTAINER_ID_BYTES: usize = 256;
 /// characters, and whoever has a pod checks that.
 pub const MAX_CONTAINER_NAME_BYTES: usize = 256;
 
+/// Most supplementary groups of a container that are told: a pod has a few, and the image may
+/// add some.
+pub const MAX_TOLD_GROUPS: usize = 64;
+
 /// Pods of one node that are accepted, far above the 110 that are supported.
 pub const MAX_PODS: usize = 2000;
 

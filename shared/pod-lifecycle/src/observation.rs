@@ -228,6 +228,17 @@ impl SandboxNetwork {
     }
 }
 
+/// As whom an instance was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerUser {
+    /// The user.
+    pub uid: u32,
+    /// Its primary group.
+    pub gid: u32,
+    /// The other groups.
+    pub groups: Vec<u32>,
+}
+
 /// One instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
@@ -249,6 +260,10 @@ pub struct Container {
     pub image_id: String,
     /// The signal that it is stopped with, where the runtime tells.
     pub stop_signal: Option<&'static str>,
+    /// As whom it was started, where the runtime tells.
+    pub user: Option<ContainerUser>,
+    /// Whether a mount of it is read-only with all that is mounted below it.
+    pub is_recursively_read_only: bool,
     /// `io.kubernetes.container.hash`.
     pub spec_hash: String,
     /// `io.kubernetes.pod.terminationGracePeriod`.
@@ -357,6 +372,8 @@ mod tests {
             image: String::new(),
             image_id: String::new(),
             stop_signal: None,
+            user: None,
+            is_recursively_read_only: false,
             spec_hash: String::new(),
             termination_grace: None,
             restart_wait: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clock::UnixNanos;
 use cri::quirks::{FailedStart, failed_start};
 use cri::v1;
+use ipc::limits::MAX_TOLD_GROUPS;
 use pod::PodIdentity;
 use pod::core::ContainerPort;
 use pod::identity::check_container_name;
@@ -17,7 +18,9 @@ use pod::metadata::{
 use pod::stop_signal;
 use pod_lifecycle::annotations;
 use pod_lifecycle::hook::Hook;
-use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+use pod_lifecycle::observation::{
+    Container, ContainerState, ContainerUser, Exit, Sandbox, SandboxNetwork,
+};
 
 use crate::relist::listed_pod;
 
@@ -96,6 +99,8 @@ pub(super) fn container(
         image_id: text(&listed.image_ref),
         // Only a status tells.
         stop_signal: None,
+        user: None,
+        is_recursively_read_only: false,
         spec_hash: text(annotation(CONTAINER_HASH_ANNOTATION).map_or("", String::as_str)),
         termination_grace: annotation(POD_TERMINATION_GRACE_PERIOD_ANNOTATION)
             .and_then(|text| text.parse().ok())
@@ -140,7 +145,28 @@ pub(super) fn complete(
         container.image_id = text(&status.image_ref);
     }
     container.stop_signal = stop_signal::name(status.stop_signal);
+    container.user = status.user.as_ref().and_then(user);
+    let mut mounts = status.mounts.iter();
+    container.is_recursively_read_only = mounts.any(|mount| mount.recursive_read_only);
     status.state()
+}
+
+/// As whom it was started, unless that cannot be or is too much to tell.
+fn user(user: &v1::ContainerUser) -> Option<ContainerUser> {
+    let v1::LinuxContainerUser {
+        uid,
+        gid,
+        supplemental_groups: groups,
+    } = user.linux.as_ref()?;
+    let id = |id: &i64| u32::try_from(*id).ok();
+    if groups.len() > MAX_TOLD_GROUPS {
+        return None;
+    }
+    Some(ContainerUser {
+        uid: id(uid)?,
+        gid: id(gid)?,
+        groups: groups.iter().map(id).collect::<Option<_>>()?,
+    })
 }
 
 /// What an instance does, by its status.
@@ -284,6 +310,37 @@ mod tests {
             };
             complete(&mut found, &status);
             assert_eq!(found.stop_signal, expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn as_whom_it_was_started_is_known_where_a_status_tells_something_possible() {
+        let linux = |uid, gid, supplemental_groups: Vec<i64>| {
+            Some(v1::LinuxContainerUser {
+                uid,
+                gid,
+                supplemental_groups,
+            })
+        };
+        let highest = i64::from(u32::MAX);
+        let many = |count| std::iter::repeat_n(1, count).collect();
+        for (linux, is_known) in [
+            (None, false),
+            (linux(0, 0, vec![]), true),
+            (linux(highest, highest, vec![highest]), true),
+            (linux(highest + 1, 0, vec![]), false),
+            (linux(0, -1, vec![]), false),
+            (linux(0, 0, vec![1, -1]), false),
+            (linux(0, 0, many(MAX_TOLD_GROUPS)), true),
+            (linux(0, 0, many(MAX_TOLD_GROUPS + 1)), false),
+        ] {
+            let expected = linux.clone().filter(|_| is_known);
+            let found = user(&v1::ContainerUser { linux }).map(|it| v1::LinuxContainerUser {
+                uid: it.uid.into(),
+                gid: it.gid.into(),
+                supplemental_groups: it.groups.into_iter().map(i64::from).collect(),
+            });
+            assert_eq!(found, expected);
         }
     }
 

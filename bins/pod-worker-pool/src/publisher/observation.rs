@@ -159,6 +159,12 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         image: container.image.clone(),
         image_id: container.image_id.clone(),
         stop_signal: container.stop_signal.unwrap_or_default().to_owned(),
+        user: container.user.as_ref().map(|user| v1::ContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: user.groups.iter().flat_map(|it| it.to_le_bytes()).collect(),
+        }),
+        is_recursively_read_only: container.is_recursively_read_only,
         is_of_earlier_round: findings.left_of_earlier.contains(&container.id),
         is_restarted_after_kill: findings.restarted_after_kill.contains(&container.id),
         resources: findings

@@ -37,6 +37,8 @@ fn container(id: &str, state: ContainerState) -> Container {
         image: "i".into(),
         image_id: "i".into(),
         stop_signal: None,
+        user: None,
+        is_recursively_read_only: false,
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,

@@ -11,6 +11,7 @@ use pod::stop_signal;
 use pod::{PodExt, ephemeral, restart};
 
 use super::input::{Stage, StatusInput};
+use super::mounts;
 use super::resources::{self, Promised};
 use super::time::known_time;
 
@@ -57,6 +58,8 @@ struct PodFacts<'a> {
     ephemeral: bool,
     /// Ordinary containers have run, so all init containers had completed.
     initialized: bool,
+    /// Whether volumes are told as they are mounted: of too many none are.
+    tells_mounts: bool,
 }
 
 /// Statuses of all containers, without readiness.
@@ -75,6 +78,7 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, base: Option<&PodStatu
         init: false,
         ephemeral: false,
         initialized: has_run(pod.containers(), input.observation, base),
+        tells_mounts: mounts::are_few(pod),
     };
     let published = |facts: PodFacts<'_>| {
         let base = base?;
@@ -173,6 +177,10 @@ fn container_status(
         }
         None => absent(facts, container, before),
     };
+    if facts.tells_mounts {
+        let newest = instances.first().copied();
+        status.volume_mounts = mounts::told(container, newest, before);
+    }
     let waiting = reason_for_no_start(facts, container, instances.first().copied());
     let waiting = match waiting {
         Some(waiting) => Some(waiting_state(&waiting.reason, &waiting.message)),
@@ -291,6 +299,7 @@ fn present(
         image_id: newest.image_id.clone(),
         container_id: Some(api_id(observation, &newest.id)),
         stop_signal: stop_signal::number(&newest.stop_signal).map(|_| newest.stop_signal.clone()),
+        user: mounts::user(newest),
         ..ContainerStatus::default()
     }
 }

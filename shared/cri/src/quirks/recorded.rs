@@ -103,8 +103,11 @@ fn words_count_only_in_answers_to_the_calls_that_they_belong_to() {
     }
 }
 
+/// Why a pull failed, and what was said beyond that.
+type Why = Option<(FailedPull, &'static str)>;
+
 /// Who said it of a pull, the words, and what they mean.
-const FAILED_PULLS: [(&str, &str, Option<(FailedPull, &str)>); 4] = [
+const FAILED_PULLS: [(&str, &str, Why); 4] = [
     (
         "CRI-O, by its sources",
         "RegistryUnavailable: pinging container registry localhost:5000: \

@@ -38,6 +38,8 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         image: String::new(),
         image_id: String::new(),
         stop_signal: None,
+        user: None,
+        is_recursively_read_only: false,
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,

@@ -152,6 +152,8 @@ impl Case {
             image: "i:1".into(),
             image_id: "sha256:1".into(),
             stop_signal: None,
+            user: None,
+            is_recursively_read_only: false,
             spec_hash: pod::ContainerHash::of(&spec).to_string(),
             termination_grace: None,
             restart_wait: Some(Duration::ZERO),

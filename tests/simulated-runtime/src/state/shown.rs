@@ -178,6 +178,7 @@ impl Shown for State {
             mounts: container.config.mounts.clone(),
             log_path: format!("{log_directory}/{}", container.config.log_path),
             resources: None,
+            user: None,
             stop_signal: container.config.stop_signal,
         })
     }

@@ -244,6 +244,116 @@ fn containers_are_listed_by_name_and_init_containers_in_order() {
     assert_eq!(names(&status.container_statuses), ["b", "y"]);
 }
 
+/// Of container `c` with these mounts.
+fn told_mounts(mounts: Value, observe: impl FnOnce(&mut Node)) -> Value {
+    let mut node = Node::new(json!({"containers": [{"name": "c", "volumeMounts": mounts}]}));
+    observe(&mut node);
+    let status = serde_json::to_value(node.compute()).unwrap();
+    status["containerStatuses"][0]["volumeMounts"].clone()
+}
+
+#[test]
+fn mounts_are_told_as_they_were_made() {
+    let mount = |read_only: Value, mode: Value| {
+        let mut mount = json!({"name": "v", "mountPath": "/a"});
+        for (key, value) in [("readOnly", read_only), ("recursiveReadOnly", mode)] {
+            if !value.is_null() {
+                mount[key] = value;
+            }
+        }
+        mount
+    };
+    let none = || Value::Null;
+    for (asked, of_none, of_plain, of_recursive) in [
+        ((none(), none()), Some(none()), none(), none()),
+        ((json!(false), none()), Some(none()), none(), none()),
+        (
+            (json!(true), none()),
+            Some(json!("Disabled")),
+            json!("Disabled"),
+            json!("Disabled"),
+        ),
+        (
+            (json!(true), json!("Enabled")),
+            Some(json!("Enabled")),
+            json!("Enabled"),
+            json!("Enabled"),
+        ),
+        (
+            (json!(true), json!("IfPossible")),
+            None,
+            json!("Disabled"),
+            json!("Enabled"),
+        ),
+    ] {
+        let (read_only, mode) = asked;
+        let mounts = json!([mount(read_only.clone(), mode.clone())]);
+        let read_only = if read_only == json!(true) {
+            read_only
+        } else {
+            none()
+        };
+        let expected = |mode| json!([mount(read_only.clone(), mode)]);
+        let found = told_mounts(mounts.clone(), |_| {});
+        assert_eq!(found, of_none.map_or(none(), expected), "{mode}");
+        for (is_recursive, mode) in [(false, of_plain), (true, of_recursive)] {
+            let found = told_mounts(mounts.clone(), |node| {
+                node.running("c", "a");
+                node.observation.containers[0].is_recursively_read_only = is_recursive;
+            });
+            assert_eq!(found, expected(mode));
+        }
+    }
+}
+
+#[test]
+fn how_an_instance_was_mounted_stays_told_while_its_state_is_unknown() {
+    let mounts = json!([
+        {"name": "v", "mountPath": "/a", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+    ]);
+    let found = told_mounts(mounts, |node| {
+        node.running("c", "a");
+        node.observation.containers[0].is_recursively_read_only = true;
+        node.compute();
+        node.observation.containers.clear();
+        node.instance("c", "a", RuntimeState::Unknown, 0);
+    });
+    assert_eq!(found[0]["recursiveReadOnly"], "Enabled");
+}
+
+#[test]
+fn of_too_many_mounts_none_are_told() {
+    let mounts = |count: usize, length: usize| -> Value {
+        let mount = json!({"name": "v", "mountPath": "x".repeat(length)});
+        vec![mount; count].into()
+    };
+    for (count, length, expected) in [(64, 63, Some(64)), (64, 64, None), (65, 1, None)] {
+        let found = told_mounts(mounts(count, length), |_| {});
+        assert_eq!(found.as_array().map(Vec::len), expected);
+    }
+}
+
+#[test]
+fn as_whom_a_container_was_started_is_told_as_the_runtime_tells_it() {
+    let told = |groups: usize| {
+        let mut node = Node::with_init("Always");
+        node.exited("i1", "a", 0).running("c", "b");
+        node.observation.containers[1].user = Some(bulkhead_api::v1::ContainerUser {
+            uid: u32::MAX,
+            gid: 7,
+            supplemental_groups: [9, 0, 0, 0].repeat(groups),
+        });
+        let status = serde_json::to_value(node.compute()).unwrap();
+        assert!(status["initContainerStatuses"][0]["user"].is_null());
+        status["containerStatuses"][0]["user"].clone()
+    };
+    let linux = json!({"uid": u32::MAX, "gid": 7, "supplementalGroups": [9, 9]});
+    assert_eq!(told(2), json!({"linux": linux}));
+    assert_eq!(told(0), json!({"linux": {"uid": u32::MAX, "gid": 7}}));
+    assert!(!told(64).is_null());
+    assert!(told(65).is_null());
+}
+
 #[test]
 fn a_stop_signal_is_told_as_the_runtime_tells_it() {
     for (told, expected) in [
