@@ -213,6 +213,9 @@ fn an_image_of_the_secret_of_one_pod_is_for_those_who_have_it_whoever_dies() -> 
     ground.ready("owner")?;
 
     for round in ["before", "after"] {
+        if round == "after" {
+            ground.bulkhead.kill(Process::PodWorkerPool)?;
+        }
         let name = |who: &str| format!("{who}-{round}");
         let same = shell_by("Never", &image, &with);
         ground.apply(&name("same"), same)?;
@@ -224,7 +227,6 @@ fn an_image_of_the_secret_of_one_pod_is_for_those_who_have_it_whoever_dies() -> 
         ground.apply(&name("never"), never)?;
         let words = "is not present with pull policy of Never";
         ground.event(&name("never"), "ErrImageNeverPull", words)?;
-        ground.bulkhead.kill(Process::PodWorkerPool)?;
     }
     Ok(())
 }
