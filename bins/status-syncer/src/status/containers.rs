@@ -179,7 +179,9 @@ fn container_status(
     };
     if facts.tells_mounts {
         let newest = instances.first().copied();
-        status.volume_mounts = mounts::told(container, newest, before);
+        let id = newest.map(|newest| newest.id.as_str());
+        let same = before.filter(|before| id.is_none() || runtime_id(before) == id);
+        status.volume_mounts = mounts::told(container, newest, same);
     }
     let waiting = reason_for_no_start(facts, container, instances.first().copied());
     let waiting = match waiting {

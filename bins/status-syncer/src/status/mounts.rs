@@ -8,8 +8,6 @@ use pod::core::{
     Container, ContainerStatus, ContainerUser, LinuxContainerUser, Pod, VolumeMountStatus,
 };
 
-use super::containers::runtime_id;
-
 /// Most mounts of one pod that are told. A status has them beside the spec, and all statuses
 /// of a node have to fit.
 const MAX_MOUNTS: usize = 64;
@@ -27,7 +25,8 @@ pub(super) fn are_few(pod: &Pod) -> bool {
     count <= MAX_MOUNTS && bytes <= MAX_MOUNT_BYTES
 }
 
-/// The mounts of a container, whose newest instance this is; `before` is what was published.
+/// The mounts of a container, whose newest instance this is; `before` is what was published
+/// of that.
 /// None are told while it is not known how one is mounted.
 pub(super) fn told(
     container: &Container,
@@ -62,12 +61,7 @@ pub(super) fn told(
             })
         })
         .collect();
-    let of_before = || {
-        let id = newest.map(|newest| newest.id.as_str());
-        let same = before.filter(|before| id.is_none() || runtime_id(before) == id);
-        same.and_then(|before| before.volume_mounts.clone())
-    };
-    let statuses = statuses.or_else(of_before);
+    let statuses = statuses.or_else(|| before?.volume_mounts.clone());
     statuses.filter(|statuses| !statuses.is_empty())
 }
 
