@@ -35,6 +35,7 @@ use topology::Process;
 use crate::agenda::{Agenda, Key, Lane, Slots};
 use crate::instance::{Instance, Situation};
 use crate::ledger::{Ledger, Saved, SavedInstance};
+use crate::left_out::LeftOut;
 use crate::network::ProbeNetwork;
 use crate::probe::{Job, Prober};
 use crate::server::Publication;
@@ -124,7 +125,7 @@ async fn serve_saving(
         pool_is_complete: false,
         saves: Saves::default(),
         status: String::new(),
-        overflowing: false,
+        left_out: LeftOut::default(),
     };
     // What was known before a restart is told before anybody can ask.
     shell.publication.publish(&shell.ledger.save());
@@ -213,7 +214,7 @@ struct Shell {
     pool_is_complete: bool,
     saves: Saves,
     status: String,
-    overflowing: bool,
+    left_out: LeftOut,
 }
 
 impl Shell {
@@ -263,10 +264,9 @@ impl Shell {
         }
         self.changed();
         let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
-        let status = self
-            .saver
-            .trouble()
-            .unwrap_or_else(|| format!("{probes} probes of {} containers", self.instances.len()));
+        let (count, left_out) = (self.instances.len(), self.left_out.status_line());
+        let probing = || format!("{probes} probes of {count} containers{left_out}");
+        let status = self.saver.trouble().unwrap_or_else(probing);
         if status != self.status {
             self.lifecycle.set_status(&status);
             self.status = status;
@@ -419,7 +419,10 @@ impl Shell {
             }
         };
         match message {
-            Some(Message::SnapshotBegin(_)) => self.snapshot = Some(BTreeSet::new()),
+            Some(Message::SnapshotBegin(_)) => {
+                self.snapshot = Some(BTreeSet::new());
+                self.left_out = LeftOut::default();
+            }
             Some(Message::Target(target)) => match wire::target(target) {
                 Ok(target) => {
                     if let Some(snapshot) = &mut self.snapshot {
@@ -441,6 +444,7 @@ impl Shell {
             }
             Some(Message::RemovedContainerId(container_id)) => {
                 self.remove(&container_id);
+                self.left_out.is_gone(&container_id);
                 self.ledger.forget(&container_id);
                 self.changed();
             }
@@ -455,7 +459,7 @@ impl Shell {
         let others: usize = others.map(|it| it.1.target.bytes()).sum();
         if others + target.bytes() > MAX_SPEC_BYTES {
             self.remove(&container_id);
-            return self.overflow();
+            return self.left_out.add(container_id);
         }
         let now = self.now();
         let random = &mut self.random;
@@ -486,16 +490,11 @@ impl Shell {
         }
         let recorded = self.record(&container_id);
         if recorded {
+            self.left_out.is_probed(&container_id);
             self.plan(&container_id);
         } else {
             self.remove(&container_id);
-            self.overflow();
-        }
-    }
-
-    fn overflow(&mut self) {
-        if !std::mem::replace(&mut self.overflowing, true) {
-            tracing::error!("too many containers with probes; the newest are not probed");
+            self.left_out.add(container_id);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod node;
 mod restarts;
+mod room;
 
 use std::path::Path;
 
