@@ -142,6 +142,7 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         // Polled in this order each time: a whole node must run the same way for
         // the same seed of `tests/simulation`.
         biased;
+        // What is under way is dropped only now, when no connection is worked on any more.
         result = finishing => Ok(result.map(drop)?),
         other = other_driver => Err(other.into()),
         () = listening => Ok(()),

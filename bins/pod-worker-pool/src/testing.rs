@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
+use futures_util::FutureExt as _;
 use node_config::{DirectoryLayout, EvictionSettings, NodeConfig};
 use node_host::NodeHost;
 use pod_lifecycle::{DesiredPod, KillRequest, Subject, Update, UpdateKind};
@@ -164,7 +165,7 @@ impl TestNode {
         let writing = while_the_disk_answers(state_writers.run(), hanging);
         let shutdown = CancellationToken::new();
         let mut tasks = vec![
-            AbortOnDropHandle::new(tokio::spawn(actor.run(shutdown.clone()))),
+            AbortOnDropHandle::new(tokio::spawn(actor.run(shutdown.clone()).map(drop))),
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
             AbortOnDropHandle::new(tokio::spawn(async move { match evictions.run().await {} })),

@@ -179,6 +179,40 @@ fn a_pre_stop_hook_is_begun_once_though_the_worker_pool_is_killed() -> Result<()
     Ok(())
 }
 
+/// A caller that is asked to end, unlike one that is killed, could still take back what it
+/// has asked the runtime for.
+#[test]
+fn hooks_go_on_while_the_worker_pool_is_restarted() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let hook = |name: &str| {
+        let (begun, done) = (says("p", name), says("p", &format!("{name}-done")));
+        exec(&format!("{begun}; sleep 4; {done}"))
+    };
+    let hooks = json!({"postStart": hook("post"), "preStop": hook("pre")});
+    let mut pod = spec(&ground, &[polite("p", "a", hooks)]);
+    pod["terminationGracePeriodSeconds"] = json!(30);
+    ground.apply("p", pod)?;
+    at(&ground, "p", "post")?;
+    ground.printed(&["restart", Process::PodWorkerPool.name()])?;
+    at(&ground, "p", "post-done")?;
+    ground.ready("p")?;
+    ground.remove("p")?;
+    at(&ground, "p", "pre")?;
+    ground.printed(&["restart", Process::PodWorkerPool.name()])?;
+    let done = at(&ground, "p", "pre-done")?;
+    ground.gone("p")?;
+    for word in ["post", "post-done", "pre", "pre-done", "a-term"] {
+        let times = times(&ground, "p", word);
+        ensure!(times == 1, "{word}: {times}, {:?}", said(&ground, "p"));
+    }
+    ensure!(
+        at(&ground, "p", "a-term")? >= done,
+        "{:?}",
+        said(&ground, "p")
+    );
+    Ok(())
+}
+
 #[test]
 fn http_hooks_reach_their_pod() -> Result<()> {
     let ground = Ground::start(json!({}))?;

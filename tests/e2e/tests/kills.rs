@@ -85,6 +85,19 @@ fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
 /// what it has just started, or loses a SIGTERM that it was about to send.
 #[test]
 fn calls_in_flight_at_the_death_of_the_worker_pool_are_carried_out() -> Result<()> {
+    calls_in_flight_are_carried_out(|ground| kill_and_wait(ground, Process::PodWorkerPool))
+}
+
+/// It could take them back, since its connection is open while it ends.
+#[test]
+fn calls_in_flight_when_the_worker_pool_is_asked_to_end_are_carried_out() -> Result<()> {
+    calls_in_flight_are_carried_out(|ground| {
+        ground.printed(&["restart", Process::PodWorkerPool.name()])?;
+        ground.bulkhead.wait_until_ready()
+    })
+}
+
+fn calls_in_flight_are_carried_out(replace: impl Fn(&mut Ground) -> Result<()>) -> Result<()> {
     // More would meet the supervisor's back-off.
     const ROUNDS: u64 = 7;
     let mut ground = Ground::start(json!({}))?;
@@ -103,7 +116,7 @@ fn calls_in_flight_at_the_death_of_the_worker_pool_are_carried_out() -> Result<(
         })?;
         ground.take_away(&old)?;
         pause_for(Duration::from_millis(round * 7));
-        kill_and_wait(&mut ground, Process::PodWorkerPool)?;
+        replace(&mut ground)?;
         ground
             .ready(&new)
             .with_context(|| ground.bulkhead.log_ends())?;

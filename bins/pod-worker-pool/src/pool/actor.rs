@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::{Again, Entry, RunningStep, StepEnd, how_it_ended};
-use super::finish::finish_calls;
+use super::finish::{UnderWay, finish_calls};
 use super::schedule::Schedule;
 use super::startable::{Start, Startable};
 use super::{Command, PoolError, PoolHandle, Told, room, until};
@@ -116,7 +116,7 @@ impl Actor {
 
     /// Works until `shutdown`, or every handle is dropped. Then no step begins, and the
     /// runtime may finish what it was asked to make or start.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> UnderWay {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
@@ -124,7 +124,7 @@ impl Actor {
             () = self.work() => {}
         }
         self.running.shutdown().await;
-        finish_calls(&self.workers, &self.steps.turns).await;
+        finish_calls(self.workers, &self.steps.turns).await
     }
 
     async fn work(&mut self) {
