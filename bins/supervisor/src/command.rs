@@ -37,8 +37,6 @@ pub(crate) enum Command {
     /// Restart a process now.
     Restart {
         process: Process,
-        /// Makes the request idempotent; empty: it is not.
-        request_id: String,
         /// The pid that it had, or 0.
         reply: oneshot::Sender<Result<u32, RestartError>>,
     },

@@ -5,7 +5,6 @@ mod accusations;
 mod fleet;
 mod heartbeat;
 mod machine;
-mod requests;
 
 pub use backoff::pace::{
     CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, READY_FOR_HALF, SOON,
@@ -20,7 +19,6 @@ pub use machine::{
     LEFTOVER_PATIENCE, LOOK_AGAIN, Machine, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal,
     State, WATCHDOG_SILENCE,
 };
-pub use requests::RestartRequests;
 
 #[cfg(test)]
 mod random_kills;

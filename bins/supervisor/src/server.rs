@@ -25,9 +25,6 @@ use crate::record::EndingRecord;
 use crate::snapshot::{Condition, ProcessSnapshot, Snapshot};
 use node_config::NodeConfig;
 
-/// Longest id of a request that is looked at.
-const MAX_REQUEST_ID_BYTES: usize = 128;
-
 /// What never changes while the supervisor runs.
 #[derive(Debug)]
 pub(crate) struct Facts {
@@ -75,17 +72,9 @@ impl v1::supervisor_server::Supervisor for Service {
         &self,
         request: Request<v1::RestartProcessRequest>,
     ) -> Result<Response<v1::RestartProcessResponse>, Status> {
-        let request = request.into_inner();
-        if request.request_id.len() > MAX_REQUEST_ID_BYTES {
-            return Err(Status::invalid_argument("request_id is too long"));
-        }
-        let process = parse_process(&request.name)?;
+        let process = parse_process(&request.into_inner().name)?;
         let (reply, answer) = oneshot::channel();
-        let command = Command::Restart {
-            process,
-            request_id: request.request_id,
-            reply,
-        };
+        let command = Command::Restart { process, reply };
         let old_pid = self.ask(command, answer).await?.map_err(|error| {
             let text = error.to_string();
             match error {

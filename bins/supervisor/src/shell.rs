@@ -31,9 +31,7 @@ use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
 use crate::misconduct::{Heard, Misconduct};
 use crate::notify::{DescriptorName, NotifySockets};
-use crate::policy::{
-    Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, RestartRequests, Signal,
-};
+use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, Signal};
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
@@ -65,7 +63,6 @@ pub(crate) struct Shell {
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
-    pub(crate) requests: RestartRequests,
     pub(crate) misconduct: Misconduct,
     /// How much of earlier runs the kernel cannot end, of processes that run again.
     pub(crate) left_over: BTreeMap<Process, usize>,
@@ -437,15 +434,8 @@ impl Shell {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Restart {
-                process,
-                request_id,
-                reply,
-            } => {
-                let answer = self.restart(process, request_id);
-                // Whoever asked may be gone.
-                drop(reply.send(answer));
-            }
+            // Whoever asked may be gone.
+            Command::Restart { process, reply } => drop(reply.send(self.restart(process))),
             Command::Reload { reply } => drop(reply.send(self.reload())),
             Command::Refused(refusal) => self.note_refusal(Process::Supervisor, refusal),
             Command::StateTooLarge(process) => {
@@ -454,10 +444,7 @@ impl Shell {
         }
     }
 
-    fn restart(&mut self, process: Process, request_id: String) -> Result<u32, RestartError> {
-        if let Some(old_pid) = self.requests.answer(&request_id) {
-            return Ok(old_pid);
-        }
+    fn restart(&mut self, process: Process) -> Result<u32, RestartError> {
         if self.fleet.is_stopping() {
             return Err(RestartError::Stopping);
         }
@@ -468,7 +455,6 @@ impl Shell {
         tracing::info!(%process, old_pid, "restart asked for");
         self.apply(FleetEvent::Of(process, Event::Restart));
         self.apply(FleetEvent::Tick);
-        self.requests.carried_out(request_id, old_pid);
         Ok(old_pid)
     }
 

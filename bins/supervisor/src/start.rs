@@ -35,7 +35,7 @@ use crate::misconduct::Misconduct;
 use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
-use crate::policy::{Fleet, Heartbeat, RestartRequests};
+use crate::policy::{Fleet, Heartbeat};
 use crate::quotas::{self, Quotas};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
@@ -187,7 +187,6 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             heartbeat: sd_notify::watchdog_enabled().and_then(Heartbeat::within),
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
-            requests: RestartRequests::default(),
             misconduct: Misconduct::default(),
             left_over: BTreeMap::new(),
             degradations,

@@ -149,7 +149,6 @@ fn of_readers(name: &str) -> Result<Vec<u8>> {
     Ok(match name {
         "RestartProcess" => v1::RestartProcessRequest {
             name: "nobody".to_owned(),
-            request_id: "test".to_owned(),
         }
         .encode_to_vec(),
         "ListCrashes" => v1::ListCrashesRequest {
