@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use clock::{UnixNanos, WallClock};
-use cri::quirks::{FailedPull, failed_pull};
+use cri::quirks::FailedPull;
 use cri::{ContainerRuntime, RuntimeError, v1};
 use cri_requests::ImageUser;
 use node_config::ImageVerification;
@@ -479,7 +479,7 @@ impl Images {
 
 /// The reason of a pull that failed, and the message, both in the kubelet's words.
 fn why(stated: &str, error: RuntimeError) -> (ImageFailure, String) {
-    let Some((failed, more)) = failed_pull(&error) else {
+    let Some((failed, more)) = error.failed_pull() else {
         return (ImageFailure::ErrImagePull, error.message);
     };
     let (failure, why) = match failed {

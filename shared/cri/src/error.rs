@@ -8,7 +8,7 @@ use std::error::Error;
 use tonic::{Code, Status};
 
 use crate::error_kind::RuntimeErrorKind;
-use crate::quirks;
+use crate::quirks::{self, FailedPull};
 
 /// Longest message that is kept of an answer; they end up in events and statuses.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024;
@@ -63,6 +63,14 @@ impl RuntimeError {
     pub fn refused(method: &'static str, message: impl Into<String>) -> RuntimeError {
         let message = message.into();
         RuntimeError::new(method, quirks::refusal(method, &message), message)
+    }
+
+    /// Why a pull failed, and what the runtime says beyond the name of that; `None` if it
+    /// names nothing.
+    #[must_use]
+    pub fn failed_pull(&self) -> Option<(FailedPull, &str)> {
+        let has_no_code = self.kind == RuntimeErrorKind::Other;
+        quirks::failed_pull(&self.message).filter(|_| has_no_code)
     }
 
     /// Whether the runtime answered that it will not do it, for a reason that no code of

@@ -9,7 +9,6 @@
 //! What a runtime says of a start may quote the pod's own words, such as the name of
 //! its program. Where that can be mistaken for the runtime's, the kind says so.
 
-use crate::RuntimeError;
 use crate::error_kind::RuntimeErrorKind;
 use crate::proto::runtime::v1;
 
@@ -54,13 +53,11 @@ pub enum FailedPull {
     SignatureInvalid,
 }
 
-/// Why a pull failed, and what the runtime says beyond the name of that; `None` if it
-/// names nothing.
-#[must_use]
-pub fn failed_pull(error: &RuntimeError) -> Option<(FailedPull, &str)> {
-    let is_told_by_words = error.kind == RuntimeErrorKind::Other;
-    let mut names = FAILED_PULLS.iter().filter(|_| is_told_by_words);
-    names.find_map(|(name, failed)| Some((*failed, error.message.strip_prefix(name)?)))
+/// Why a pull failed with these words, for which there is no code, and what they say beyond
+/// the name of that; `None` if they name nothing.
+pub(crate) fn failed_pull(message: &str) -> Option<(FailedPull, &str)> {
+    let mut names = FAILED_PULLS.iter();
+    names.find_map(|(name, failed)| Some((*failed, message.strip_prefix(name)?)))
 }
 
 /// How the start of an instance failed that is shown as ended.

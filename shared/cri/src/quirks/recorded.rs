@@ -3,7 +3,7 @@
 
 use tonic::{Code, Status};
 
-use super::{FailedPull, FailedStart, failed_pull, failed_start};
+use super::{FailedPull, FailedStart, failed_start};
 use crate::{RuntimeError, RuntimeErrorKind, v1};
 
 /// A refused call: who said it, the call, the words and what they mean.
@@ -144,11 +144,11 @@ const FAILED_PULLS: [(&str, &str, Why); 4] = [
 fn a_pull_that_failed_for_a_reason_that_cri_names_is_told_by_its_first_word() {
     for (runtime, message, expected) in FAILED_PULLS {
         let error = RuntimeError::refused("PullImage", message);
-        assert_eq!(failed_pull(&error), expected, "{runtime} {message}");
+        assert_eq!(error.failed_pull(), expected, "{runtime} {message}");
         // With a code, the code counts.
         let status = Status::not_found(message);
         let error = RuntimeError::from_status("PullImage", &status);
-        assert_eq!(failed_pull(&error), None, "{runtime} {message}");
+        assert_eq!(error.failed_pull(), None, "{runtime} {message}");
     }
 }
 
