@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
 use clock::WallClock;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use status_line::LimitChange;
@@ -30,6 +30,8 @@ struct Inner {
     begun: Instant,
     clock: WallClock,
     state: Mutex<State>,
+    /// Tells those who wait that the next look is earlier than they know.
+    is_earlier: Notify,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ struct State {
     /// Pods with a worker, by UID.
     pods: HashMap<Arc<str>, Standing>,
     next_age: u64,
+    /// When to look again, as of the last look: those who wait all do then.
+    next_look: Option<Duration>,
     /// What was logged last.
     logged: Figures,
     /// The last change of the limit.
@@ -70,8 +74,10 @@ impl Turns {
                 waiting: HashMap::new(),
                 pods: HashMap::new(),
                 next_age: 0,
+                next_look: None,
                 changed: None,
             }),
+            is_earlier: Notify::new(),
         }))
     }
 
@@ -130,11 +136,14 @@ impl Turns {
     ) -> Result<Turn, Withdrawn> {
         let (turn, mut begins) = self.ask(call, uid, purpose);
         loop {
-            let next_look = self.lock().queue.next_look(self.now());
-            let next_look = next_look.map(|at| self.0.begun + at);
+            // Before it is asked when, so that nothing is missed in between.
+            let is_earlier = self.0.is_earlier.notified();
+            let next_look = self.lock().next_look.map(|at| self.0.begun + at);
             tokio::select! {
                 biased;
                 begun = &mut begins => return begun.map(|()| turn).map_err(|_| Withdrawn),
+                // Cancel-safe: what it tells is found at the next round too.
+                () = is_earlier => {}
                 // Cancel-safe: a sleep has no state that could be lost.
                 () = clock::sleep_until(next_look) => self.admit(&mut self.lock()),
             }
@@ -170,11 +179,17 @@ impl Turns {
     }
 
     fn admit(&self, state: &mut State) {
-        for ticket in state.queue.admit(self.now()) {
+        let now = self.now();
+        for ticket in state.queue.admit(now) {
             // One who is gone gives the turn back by himself.
             let begin = state.waiting.remove(&ticket);
             let _ = begin.map(|begin| begin.send(()));
         }
+        let next_look = state.queue.next_look(now);
+        if next_look.is_some_and(|at| state.next_look.is_none_or(|known| at < known)) {
+            self.0.is_earlier.notify_waiters();
+        }
+        state.next_look = next_look;
         let figures = state.queue.figures();
         if (figures.limit, figures.without_turn) != (state.logged.limit, state.logged.without_turn)
         {

@@ -179,6 +179,30 @@ async fn pods_that_are_forgotten_are_not_kept() {
     assert!(case.turns.lock().pods.is_empty());
 }
 
+/// The one that hangs got its turn last, so those who wait do not know of it.
+#[tokio::test(start_paused = true)]
+async fn a_preparation_that_hangs_loses_its_turn_in_time_whoever_waited_before_it() {
+    let turns = Turns::new(1, WallClock::system());
+    turns.step_begins("critical", true, Purpose::Run);
+    let sandbox = || turns.take(Call::RunSandbox, None, Some(Purpose::Run));
+    let (_hangs, answered) = (sandbox().await.unwrap(), sandbox().await.unwrap());
+    let mut waits = pin!(sandbox());
+    let mut hangs = pin!(turns.take(Call::Prepare, Some("critical"), None));
+    let has_begun = poll_fn(|context| {
+        let first = waits.as_mut().poll(context).is_ready();
+        Poll::Ready(first || hangs.as_mut().poll(context).is_ready())
+    });
+    assert!(!has_begun.await);
+    let begun = Instant::now();
+    answered.finish(true);
+    let (_hangs, _begins) = tokio::join!(hangs, waits);
+    assert!(
+        begun.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 // Whole workers.
 
 fn ordinary(uid: &str) -> Value {
