@@ -236,15 +236,28 @@ impl NodeShutdown {
     ) -> Result<Over, Error> {
         loop {
             self.look(self.total(), seen).await;
-            let told = tokio::time::timeout(LOOK_AGAIN, signals.next()).await;
-            if told == Ok(false) {
-                // The bus goes down with the node.
-                tokio::time::sleep(LOOK_AGAIN).await;
-            } else if told == Ok(true) && !self.login.is_shutting_down().await? {
+            let goes_on = match tokio::time::timeout(LOOK_AGAIN, signals.next()).await {
+                Ok(true) => self.login.is_shutting_down().await?,
+                Ok(false) => {
+                    // The bus goes down with the node, or is there again.
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    self.goes_on_at_new_bus(signals).await.unwrap_or(true)
+                }
+                Err(_elapsed) => true,
+            };
+            if !goes_on {
                 self.let_all_start().await;
                 return Ok(Over::Cancelled);
             }
         }
+    }
+
+    /// Whether the shutdown goes on, of which an earlier connection tells nothing any more.
+    async fn goes_on_at_new_bus(&self, signals: &mut ShutdownSignals) -> Result<bool, Error> {
+        let new = self.login.signals().await?;
+        let goes_on = self.login.is_shutting_down().await?;
+        *signals = new;
+        Ok(goes_on)
     }
 
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +21,8 @@ pub struct SimulatedLogind(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    is_shutting_down: watch::Sender<bool>,
+    /// Another one for each bus.
+    is_shutting_down: Mutex<watch::Sender<bool>>,
     /// Our end of each lock: it reads the end of the stream once nobody has the other end
     /// open any more.
     locks: Mutex<Vec<UnixStream>>,
@@ -30,7 +31,7 @@ struct State {
 impl Default for State {
     fn default() -> State {
         State {
-            is_shutting_down: watch::Sender::new(false),
+            is_shutting_down: Mutex::new(watch::Sender::new(false)),
             locks: Mutex::default(),
         }
     }
@@ -39,7 +40,19 @@ impl Default for State {
 impl SimulatedLogind {
     /// A shutdown is asked for, or cancelled.
     pub fn shut_down(&self, is_wanted: bool) {
-        self.0.is_shutting_down.send_replace(is_wanted);
+        self.sender().send_replace(is_wanted);
+    }
+
+    /// The bus begins anew: who listens is told nothing more.
+    pub fn restart_bus(&self) {
+        let mut sender = self.sender();
+        let is_wanted = *sender.borrow();
+        *sender = watch::Sender::new(is_wanted);
+    }
+
+    fn sender(&self) -> MutexGuard<'_, watch::Sender<bool>> {
+        let sender = self.0.is_shutting_down.lock();
+        sender.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a shutdown would wait: somebody holds a lock.
@@ -73,11 +86,11 @@ impl Logind for SimulatedLogind {
     }
 
     async fn is_shutting_down(&self) -> Result<bool, Error> {
-        Ok(*self.0.is_shutting_down.borrow())
+        Ok(*self.sender().borrow())
     }
 
     async fn signals(&self) -> Result<ShutdownSignals, Error> {
-        let changes = WatchStream::from_changes(self.0.is_shutting_down.subscribe());
+        let changes = WatchStream::from_changes(self.sender().subscribe());
         Ok(ShutdownSignals::new(changes.map(|_| true)))
     }
 
