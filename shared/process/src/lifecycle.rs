@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +73,37 @@ struct Shared {
 struct Untold {
     ready: bool,
     status: Option<String>,
+    /// What is to be kept open under a name, or else to be closed, in this order.
+    kept: Vec<(String, Option<OwnedFd>)>,
+}
+
+impl Untold {
+    /// What is kept or closed under this name instead of what was not told yet.
+    fn keep(&mut self, name: &str, descriptor: Option<OwnedFd>) {
+        let is_kept = descriptor.is_some();
+        self.kept
+            .retain(|(other, before)| other != name || (is_kept && before.is_none()));
+        self.kept.push((name.to_owned(), descriptor));
+    }
+
+    /// Tells what is to be kept, each in a message of its own, as far as there is room.
+    fn tell_kept(&mut self, supervisor: &NotifySocket) {
+        while let Some((name, descriptor)) = self.kept.first() {
+            let state = match descriptor {
+                Some(_) => NotifyState::FdStore,
+                None => NotifyState::FdStoreRemove,
+            };
+            let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(OwnedFd::as_fd).collect();
+            match supervisor.send(&[state, NotifyState::FdName(name)], &descriptors) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, name, "cannot have a descriptor kept or closed")
+                }
+            }
+            self.kept.remove(0);
+        }
+    }
 }
 
 impl Lifecycle {
@@ -200,9 +231,9 @@ impl Lifecycle {
             }
             return;
         };
-        let states = [NotifyState::FdStore, NotifyState::FdName(name)];
-        if let Err(error) = supervisor.send(&states, &[connection]) {
-            tracing::warn!(%error, name, "cannot have a connection kept");
+        match connection.try_clone_to_owned() {
+            Ok(connection) => self.tell_kept(supervisor, name, Some(connection)),
+            Err(error) => tracing::warn!(%error, name, "cannot have a connection kept"),
         }
     }
 
@@ -230,10 +261,13 @@ impl Lifecycle {
             lock(&self.0.kept.0).remove(name);
             return;
         };
-        let states = [NotifyState::FdStoreRemove, NotifyState::FdName(name)];
-        if let Err(error) = supervisor.send(&states, &[]) {
-            tracing::warn!(%error, name, "cannot have a descriptor closed");
-        }
+        self.tell_kept(supervisor, name, None);
+    }
+
+    fn tell_kept(&self, supervisor: &NotifySocket, name: &str, descriptor: Option<OwnedFd>) {
+        let mut untold = lock(&self.0.untold);
+        untold.keep(name, descriptor);
+        untold.tell_kept(supervisor);
     }
 
     /// Tells this, and what could not be told before.
@@ -242,11 +276,12 @@ impl Lifecycle {
             return;
         };
         let mut untold = lock(&self.0.untold);
+        untold.tell_kept(supervisor);
         let ready = untold.ready.then_some(NotifyState::Ready);
         let status = untold.status.as_deref().map(NotifyState::Status);
         let all: Vec<NotifyState<'_>> = ready.into_iter().chain(status).chain(state).collect();
         match supervisor.send(&all, &[]) {
-            Ok(()) => *untold = Untold::default(),
+            Ok(()) => (untold.ready, untold.status) = (false, None),
             // Whoever supervises it hangs, and is told once it does not.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => tracing::warn!(%error, "cannot report to NOTIFY_SOCKET"),
@@ -296,7 +331,8 @@ pub fn shortened(text: &str, max_bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::notify_socket::tests::{read, unread};
@@ -330,6 +366,44 @@ mod tests {
         tokio::time::advance(BEAT_INTERVAL).await;
         lifecycle.beat();
         assert_eq!(read(&receiver), "WATCHDOG=1\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_to_be_kept_open_is_kept_once_a_supervisor_that_hung_reads_again() {
+        let (_directory, receiver, socket) = unread();
+        let lifecycle = Lifecycle::new(
+            Some(socket),
+            None,
+            CancellationToken::new(),
+            KeptOpen::default(),
+        );
+        let mut waiting = 0;
+        receiver.set_nonblocking(true).unwrap();
+        for _ in 0..1000 {
+            lifecycle.beat();
+            tokio::time::advance(BEAT_INTERVAL).await;
+        }
+        let (mut far, lock) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let mut is_open = || far.read(&mut [0]).is_err();
+        lifecycle.keep_open("runtime-1", receiver.as_fd());
+        lifecycle.let_go("runtime-1");
+        lifecycle.let_go("shutdown");
+        lifecycle.keep_open("shutdown", lock.as_fd());
+        drop(lock);
+        while receiver.recv(&mut [0; 512]).is_ok() {
+            waiting += 1;
+        }
+        assert!(waiting > 0 && is_open());
+        lifecycle.beat();
+        assert_eq!(read(&receiver), "FDSTOREREMOVE=1\nFDNAME=runtime-1\n");
+        assert_eq!(read(&receiver), "FDSTOREREMOVE=1\nFDNAME=shutdown\n");
+        assert!(is_open(), "it goes with the message");
+        assert_eq!(read(&receiver), "FDSTORE=1\nFDNAME=shutdown\n");
+        assert!(!is_open(), "nobody took it out of the message");
+        // Once is enough.
+        assert_eq!(read(&receiver), "WATCHDOG=1\n");
+        assert!(receiver.recv(&mut [0; 512]).is_err());
     }
 
     #[test]
