@@ -149,6 +149,7 @@ impl Assembly {
             listed: Arc::clone(&listed),
             locks: locks.clone(),
         });
+        let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
         let collection = Collection {
             runtime: RuntimeInTurns::for_garbage(&runtime, &turns, &owners),
             runtime_at_once: Arc::clone(&runtime),
@@ -159,12 +160,12 @@ impl Assembly {
             records,
             locks,
             removals: PodLocks::default(),
+            left: garbage.left(),
             events: events.clone(),
             images: config.images.clone(),
             pulled,
             clock,
         };
-        let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
         let evictions = evictions(config, &collection, &garbage, &conditions);
         Ok(Assembly {
             actor,

@@ -13,6 +13,7 @@ mod dead;
 mod disk;
 mod files;
 mod images;
+mod left;
 mod needed_images;
 mod plan;
 mod space;
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 
 use collection::PARALLEL_REMOVALS;
 use disk::ImageCollection;
+use left::Left;
 use plan::Known;
 use space::SpaceOrders;
 
@@ -60,6 +62,7 @@ struct Pending {
 pub(crate) struct GarbageCollector {
     rounds: Arc<(Mutex<Pending>, Notify)>,
     space: SpaceOrders,
+    left: Left,
 }
 
 impl GarbageCollector {
@@ -79,6 +82,16 @@ impl GarbageCollector {
             } => pending.everything = Some((desired, sources_ready)),
         }
         ordered.notify_one();
+    }
+
+    /// What cannot be removed, for `bulkhead status`; empty if all can.
+    pub(crate) fn status_line(&self) -> String {
+        self.left.status_line()
+    }
+
+    /// Where a collection notes it.
+    pub(crate) fn left(&self) -> Left {
+        self.left.clone()
     }
 
     /// Has dead containers that no pod needs removed, and unused images too if asked for,
@@ -112,7 +125,9 @@ impl GarbageCollector {
                 dead::collect_containers(with, &uid).await;
             }
             if let Some((desired, sources_ready)) = pending.everything {
+                self.left.begin();
                 collect(with, &desired, sources_ready).await;
+                self.left.end();
                 images.lock().await.run(with).await;
             }
         }

@@ -9,6 +9,7 @@ use node_config::ImageSettings;
 use node_host::NodeHost;
 use tokio::sync::OwnedMutexGuard;
 
+use super::left::Left;
 use super::plan::Known;
 use crate::events::Events;
 use crate::image::PulledImages;
@@ -43,6 +44,8 @@ pub(crate) struct Collection {
     /// Keeps two removals of one container apart, by its id: a second one would wait for
     /// a runtime that hangs with the first.
     pub removals: PodLocks,
+    /// What cannot be removed.
+    pub left: Left,
     /// What is told of what cannot be freed.
     pub events: Events,
     /// When images are collected.
@@ -66,6 +69,7 @@ impl Collection {
             Ok(relist) => relist,
             Err(error) => {
                 tracing::debug!(%error, "no garbage is collected: the runtime does not answer");
+                self.left.note("all containers", &error);
                 return None;
             }
         };

@@ -110,7 +110,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
         if let Err(error) = stopped
             && !error.is_not_found()
         {
-            tracing::debug!(id, %error, "container not stopped");
+            with.left.note(format_args!("container {id}"), &error);
             return None;
         }
     }
@@ -121,7 +121,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     if let Err(error) = abandoned_start::remove_ended(&*with.runtime_at_once, id).await
         && !error.is_not_found()
     {
-        tracing::debug!(id, %error, "dead container not removed");
+        with.left.note(format_args!("container {id}"), &error);
         return None;
     }
     Some(id.clone())
@@ -133,12 +133,12 @@ pub(super) async fn remove_sandbox(with: &Collection, id: &str) {
     if let Err(error) = stopped
         && !error.is_not_found()
     {
-        tracing::debug!(id, %error, "dead sandbox not stopped");
+        with.left.note(format_args!("sandbox {id}"), &error);
         return;
     }
     if let Err(error) = with.runtime.remove_pod_sandbox(id).await
         && !error.is_not_found()
     {
-        tracing::debug!(id, %error, "dead sandbox not removed");
+        with.left.note(format_args!("sandbox {id}"), &error);
     }
 }

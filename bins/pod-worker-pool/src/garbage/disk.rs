@@ -114,7 +114,7 @@ impl ImageCollection {
         for filesystem in filesystems {
             let mountpoint = filesystem.fs_id.unwrap_or_default().mountpoint;
             let usage = with.host.disk_usage(Path::new(&mountpoint));
-            match attempt("images", usage).await {
+            match attempt(with, "images", usage).await {
                 Some(usage) => most = most.max(self.thresholds.excess(usage)),
                 None => tracing::warn!(mountpoint, "the disk of the images cannot be read"),
             }

@@ -22,9 +22,9 @@ const MAY_TAKE: Duration = Duration::from_secs(10);
 /// What pods that are gone left on the node.
 pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Known<'_>) {
     let mut uids = with.records.uids();
-    let found = attempt("pod directories", with.host.pod_directories()).await;
+    let found = attempt(with, "pod directories", with.host.pod_directories()).await;
     uids.extend(found.unwrap_or_default());
-    let found = attempt("pod cgroups", with.host.pod_cgroups()).await;
+    let found = attempt(with, "pod cgroups", with.host.pod_cgroups()).await;
     uids.extend(found.unwrap_or_default());
     uids.retain(|uid| plan::is_gone(uid, relist, known));
     stream::iter(uids)
@@ -33,7 +33,7 @@ pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Kn
         })
         .await;
 
-    let found = attempt("pod logs", with.host.pod_logs()).await;
+    let found = attempt(with, "pod logs", with.host.pod_logs()).await;
     let mut logs = found.unwrap_or_default();
     logs.retain(|pod| known.contents_are_garbage(pod.uid()));
     stream::iter(logs)
@@ -45,7 +45,7 @@ pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Kn
 
 /// Links to logs of which nothing is left.
 pub(super) async fn prune_log_links(with: &Collection) {
-    attempt("log links", with.host.prune_log_links()).await;
+    attempt(with, "log links", with.host.prune_log_links()).await;
 }
 
 /// Removes the logs of one instance of a container; whether they are gone.
@@ -57,14 +57,14 @@ pub(super) async fn remove_log(
     number: u32,
 ) -> bool {
     let removal = with.host.remove_log(pod, name, id, number);
-    attempt("logs", removal).await.is_some()
+    attempt(with, "logs", removal).await.is_some()
 }
 
 async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) {
     let Some(_lock) = with.still_garbage(pod.uid(), known).await else {
         return;
     };
-    attempt("pod logs", with.host.remove_pod_logs(pod)).await;
+    attempt(with, "pod logs", with.host.remove_pod_logs(pod)).await;
 }
 
 async fn remove_files(with: &Collection, uid: &str) {
@@ -82,7 +82,7 @@ async fn remove_files(with: &Collection, uid: &str) {
         with.host.remove_pod_cgroup(uid).await?;
         with.host.remove_pod_directory(uid).await
     };
-    let removed = attempt("files of a pod that is gone", removal).await;
+    let removed = attempt(with, "files of a pod that is gone", removal).await;
     if removed.is_some() {
         with.records.remove(uid);
     }
@@ -90,6 +90,7 @@ async fn remove_files(with: &Collection, uid: &str) {
 
 /// What an operation of the node came to, unless it failed or takes too long.
 pub(super) async fn attempt<Value>(
+    with: &Collection,
     what: &str,
     operation: impl Future<Output = Result<Value, NodeError>>,
 ) -> Option<Value> {
@@ -97,11 +98,11 @@ pub(super) async fn attempt<Value>(
         Ok(Ok(value)) => Some(value),
         Ok(Err(error)) => {
             let error = telemetry::chain(&error);
-            tracing::debug!(what, error, "garbage not collected");
+            with.left.note(what, error);
             None
         }
         Err(_) => {
-            tracing::warn!(what, "garbage not collected yet: the file system hangs");
+            with.left.note(what, "the file system hangs");
             None
         }
     }

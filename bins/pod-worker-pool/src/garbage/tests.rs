@@ -207,6 +207,23 @@ async fn a_container_stays_as_long_as_its_log_so_that_the_next_round_finds_both(
     assert!(!ids(&node).contains(&first) && !has_log(&node, &log));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_removed_shows_in_the_status_until_it_is_gone() {
+    let node = TestNode::new();
+    a_replaced_instance(&node).await;
+    let first = ids(&node).remove(0);
+    let line = || node.life().status_lines().join("");
+    let is_told = || line().contains(&format!("garbage is left: container {first}: "));
+    node.runtime.set_call_fails("RemoveContainer", &first, true);
+    order_everything(&node);
+    eventually("it is told", is_told).await;
+    node.runtime
+        .set_call_fails("RemoveContainer", &first, false);
+    order_everything(&node);
+    eventually("it is told no more", || !line().contains("garbage")).await;
+    assert!(!ids(&node).contains(&first));
+}
+
 /// A pod was ended since the node is short of disk: what it alone used goes at once, or
 /// another one would have to end.
 #[tokio::test(start_paused = true)]

@@ -50,10 +50,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// What people are told of these parts; empty lines for those with nothing to tell.
     /// What goes on all the time comes after what is wrong.
-    pub(crate) fn status_lines(&self) -> [String; 3] {
+    pub(crate) fn status_lines(&self) -> [String; 4] {
         [
             self.policy.status_line(),
             self.conditions.status_line(),
+            self.garbage.status_line(),
             self.turns.status_line(),
         ]
     }
