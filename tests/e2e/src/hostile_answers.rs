@@ -2,7 +2,7 @@
 //! their encoding goes, and that no honest server would send.
 //!
 //! What does not live here: how they are sent, and what is no message at all
-//! (`bin/hostile_server.rs`).
+//! (`hostile_service`).
 
 use std::str::FromStr;
 
@@ -138,7 +138,13 @@ impl Orders {
 #[must_use]
 pub fn is_unary(path: &str) -> bool {
     let method = path.rsplit('/').next().unwrap_or_default();
-    !method.starts_with("Watch") && !["ListPodStatuses", "ListEvents"].contains(&method)
+    let streams = [
+        "ListPodStatuses",
+        "ListEvents",
+        "ListDesiredPods",
+        "ReadLogs",
+    ];
+    !method.starts_with("Watch") && !streams.contains(&method)
 }
 
 /// The message of this number, in answer to a call.

@@ -11,6 +11,8 @@ pub mod ground;
 pub mod hanging;
 pub mod hostile_answers;
 pub mod hostile_pool;
+pub mod hostile_service;
+pub mod hostile_to_people;
 pub mod random;
 pub mod runtime_watcher;
 pub mod sources;

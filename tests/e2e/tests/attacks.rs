@@ -2,6 +2,7 @@
 //! manifests, and what works while such a process is away.
 //!
 //! - `messages`: calls as the user of sync-loop or prober, with messages that are valid;
+//! - `operator`: each process that the command line asks, as a server that lies to it;
 //! - `pods`: pods that would make their owner a part of the agent or the runtime, as
 //!   manifests, and as what a taken-over sync-loop asks for;
 //! - `state_files`: what a process finds in the place of the file that it wrote before;
@@ -16,6 +17,7 @@
 
 mod intruder;
 mod messages;
+mod operator;
 mod pods;
 mod servers;
 mod sourcer_away;
