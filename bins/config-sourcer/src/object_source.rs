@@ -18,7 +18,6 @@ use crate::watcher::{Watch, Watcher};
 /// The latest state of the objects. Cloning shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectPublication {
-    boot_id: Arc<str>,
     state: watch::Sender<Arc<ObjectState>>,
     problems: watch::Sender<Vec<Problem>>,
 }
@@ -26,22 +25,15 @@ pub(crate) struct ObjectPublication {
 impl ObjectPublication {
     /// Objects of a directory that is to be read; without one there are none.
     #[must_use]
-    pub(crate) fn new(boot_id: &str, has_directory: bool) -> ObjectPublication {
+    pub(crate) fn new(has_directory: bool) -> ObjectPublication {
         let state = ObjectState {
             is_read: !has_directory,
             ..ObjectState::default()
         };
         ObjectPublication {
-            boot_id: boot_id.into(),
             state: watch::Sender::new(Arc::new(state)),
             problems: watch::Sender::default(),
         }
-    }
-
-    /// Names this life of the process.
-    #[must_use]
-    pub(crate) fn boot_id(&self) -> &str {
-        &self.boot_id
     }
 
     /// The latest state, now and whenever it changes.
@@ -171,7 +163,7 @@ mod tests {
     async fn a_changed_file_is_published_at_once() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let publication = ObjectPublication::new("b", true);
+        let publication = ObjectPublication::new(true);
         let source = ObjectSource::new(
             directory.path().to_owned(),
             Owner(geteuid().as_raw()),
@@ -215,7 +207,7 @@ mod tests {
         )
         .unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let publication = ObjectPublication::new("b", true);
+        let publication = ObjectPublication::new(true);
         let mut source = ObjectSource::new(
             path.clone(),
             Owner(geteuid().as_raw()),

@@ -25,13 +25,12 @@ impl Objects for ObjectPublication {
         &self,
         _request: Request<v1::WatchObjectsRequest>,
     ) -> Result<Response<Self::WatchObjectsStream>, Status> {
-        let boot_id = self.boot_id().to_owned();
         let mut state = self.watch();
         state.mark_changed();
-        let lists = stream::unfold((state, boot_id), |(mut state, boot_id)| async move {
+        let lists = stream::unfold(state, |mut state| async move {
             state.changed().await.ok()?;
-            let list = list(&boot_id, &state.borrow_and_update());
-            Some((Ok(list), (state, boot_id)))
+            let list = list(&state.borrow_and_update());
+            Some((Ok(list), state))
         });
         Ok(Response::new(Box::pin(lists)))
     }
@@ -61,14 +60,13 @@ impl Objects for ObjectPublication {
                 Err(Status::aborted(text))
             }
             Some(object) => Ok(Response::new(v1::GetObjectResponse {
-                boot_id: self.boot_id().to_owned(),
                 object: Some(message(object)),
             })),
         }
     }
 }
 
-fn list(boot_id: &str, state: &ObjectState) -> v1::WatchObjectsResponse {
+fn list(state: &ObjectState) -> v1::WatchObjectsResponse {
     let objects = state.objects.values().map(|object| v1::ObjectVersion {
         kind: object.reference.kind.name().to_owned(),
         namespace: object.reference.namespace.clone(),
@@ -78,7 +76,6 @@ fn list(boot_id: &str, state: &ObjectState) -> v1::WatchObjectsResponse {
     let mut incomplete = state.incomplete.clone().unwrap_or_default();
     ipc::limits::truncate(&mut incomplete, MAX_TEXT_BYTES);
     v1::WatchObjectsResponse {
-        boot_id: boot_id.to_owned(),
         is_read: state.is_read,
         incomplete,
         objects: objects.collect(),
@@ -147,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_whole_list_is_told_at_once_and_after_each_change() {
-        let publication = ObjectPublication::new("b", true);
+        let publication = ObjectPublication::new(true);
         let request = Request::new(v1::WatchObjectsRequest {});
         let lists = publication.watch_objects(request).await.unwrap();
         let mut lists = lists.into_inner();
@@ -163,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_is_given_in_the_version_that_was_asked_for() {
-        let publication = ObjectPublication::new("b", true);
+        let publication = ObjectPublication::new(true);
         publication.set(state("1"));
         let object = get(&publication, "s", "1").await.unwrap();
         assert_eq!(object.data[0].value, b"1");

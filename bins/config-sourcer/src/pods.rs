@@ -62,7 +62,6 @@ impl Pods for Publication {
             let source = match looked {
                 Lookup::Found(document) => {
                     return Ok(Response::new(v1::GetPodResponse {
-                        boot_id: self.boot_id().to_owned(),
                         pod: Some(document.to_message()),
                     }));
                 }

@@ -65,7 +65,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         HttpSource::new(source.clone(), node.clone(), clock, publication.clone())
     });
     let objects_path = config.local_objects_path.clone();
-    let objects = ObjectPublication::new(&context.boot_id, objects_path.is_some());
+    let objects = ObjectPublication::new(objects_path.is_some());
     let objects_of_files = objects_path.map(|path| {
         let frequency = config.file_check_frequency;
         ObjectSource::new(path, Owner::ROOT, frequency, objects.clone())

@@ -240,7 +240,6 @@ mod tests {
         };
         let answered = |object: v1::LocalObject| {
             let answer = v1::GetObjectResponse {
-                boot_id: String::new(),
                 object: Some(object),
             };
             object_of(answer)

@@ -359,7 +359,7 @@ impl NodePolicy {
 
     /// What `bulkhead policy show` prints.
     #[must_use]
-    pub(crate) fn report(&self, boot_id: String) -> v1::PolicyReport {
+    pub(crate) fn report(&self) -> v1::PolicyReport {
         let state = self.lock();
         let findings = state.judged.values();
         let findings = findings.filter_map(|known| {
@@ -377,7 +377,6 @@ impl NodePolicy {
             u32::try_from(found.count()).unwrap_or(u32::MAX)
         };
         v1::PolicyReport {
-            boot_id,
             path: self.0.path.display().to_string(),
             origin: state.in_force.origin.as_str().to_owned(),
             mode: mode_word(&state.in_force).to_owned(),

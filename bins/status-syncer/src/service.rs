@@ -154,9 +154,7 @@ impl Statuses for Service {
         request: Request<v1::ListPodStatusesRequest>,
     ) -> Result<Response<Self::ListPodStatusesStream>, Status> {
         let watch = request.into_inner().watch;
-        let boot_id = self.boot_id.clone();
-        let answer = move |message| v1::ListPodStatusesResponse {
-            boot_id: boot_id.clone(),
+        let answer = |message| v1::ListPodStatusesResponse {
             message: Some(message),
         };
         let messages = self.statuses.subscribe().into_stream().filter_map(|event| {
@@ -185,9 +183,7 @@ impl Statuses for Service {
         let RecentEvents { recent, following } = self
             .ask(|answer| Command::RecentEvents(wanted, answer))
             .await?;
-        let boot_id = self.boot_id.clone();
-        let answer = move |message| v1::ListEventsResponse {
-            boot_id: boot_id.clone(),
+        let answer = |message| v1::ListEventsResponse {
             message: Some(message),
         };
         let first = stream::iter(recent)

@@ -308,18 +308,14 @@ impl v1::pod_workers_server::PodWorkers for World {
         &self,
         _: Request<v1::CleanUpContainersRequest>,
     ) -> Result<Response<v1::CleanUpContainersResponse>, Status> {
-        Ok(Response::new(v1::CleanUpContainersResponse {
-            boot_id: boot_id(),
-        }))
+        Ok(Response::new(v1::CleanUpContainersResponse {}))
     }
 
     async fn collect_garbage(
         &self,
         _: Request<v1::CollectGarbageRequest>,
     ) -> Result<Response<v1::CollectGarbageResponse>, Status> {
-        Ok(Response::new(v1::CollectGarbageResponse {
-            boot_id: boot_id(),
-        }))
+        Ok(Response::new(v1::CollectGarbageResponse {}))
     }
 
     async fn get_node_capacity(

@@ -170,7 +170,6 @@ pub fn message(path: &str, orders: &Orders, number: u64) -> Result<Vec<u8>> {
         }
         .encode_to_vec(),
         "Pods/GetPod" => v1::GetPodResponse {
-            boot_id: id(number),
             pod: Some(another_pod(orders, number)?),
         }
         .encode_to_vec(),
@@ -359,7 +358,6 @@ fn objects(orders: &Orders, number: u64) -> Vec<u8> {
         version: id(number),
     });
     let response = v1::WatchObjectsResponse {
-        boot_id: id(number),
         is_read: true,
         incomplete: String::new(),
         objects: known.collect(),

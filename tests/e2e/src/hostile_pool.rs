@@ -47,17 +47,12 @@ pub fn answer(path: &str, orders: &Orders, number: u64) -> Result<Option<Vec<u8>
         }
         .encode_to_vec(),
         "PodWorkers/CleanUpContainers" | "PodWorkers/CollectGarbage" => {
-            let boot_id = short(SMALL_ANSWER);
-            v1::CollectGarbageResponse { boot_id }.encode_to_vec()
+            around(1, short(SMALL_ANSWER).as_bytes())
         }
         "ProbeTargets/WatchProbeTargets" => target(orders, number),
         "ProbeTargets/WatchHttpHooks" => hook(orders, number),
-        "ProbeTargets/ReportHttpHook" => v1::ReportHttpHookResponse {
-            boot_id: short(EXEC),
-        }
-        .encode_to_vec(),
+        "ProbeTargets/ReportHttpHook" => around(1, short(EXEC).as_bytes()),
         "ProbeTargets/ExecProbe" => v1::ExecProbeResponse {
-            boot_id: id(number),
             exit_code: 1,
             output: short(EXEC).into_bytes(),
             ..v1::ExecProbeResponse::default()
@@ -251,7 +246,6 @@ fn target(orders: &Orders, number: u64) -> Vec<u8> {
     let (pod, other) = orders.two(number / 2);
     let of = |message| {
         v1::WatchProbeTargetsResponse {
-            boot_id: id(number),
             message: Some(message),
         }
         .encode_to_vec()

@@ -225,7 +225,6 @@ impl Statuses for FakeStatuses {
         };
         let answer = |message| {
             Ok(v1::ListPodStatusesResponse {
-                boot_id: "b".to_owned(),
                 message: Some(message),
             })
         };
@@ -259,7 +258,6 @@ impl Statuses for FakeStatuses {
 
 fn event_message(message: EventMessage) -> Result<v1::ListEventsResponse, Status> {
     Ok(v1::ListEventsResponse {
-        boot_id: "b".to_owned(),
         message: Some(message),
     })
 }
@@ -293,7 +291,6 @@ impl Statuses for FakeHappenings {
         _: Request<v1::ListPodStatusesRequest>,
     ) -> Result<Response<Self::ListPodStatusesStream>, Status> {
         let complete = v1::ListPodStatusesResponse {
-            boot_id: "b".to_owned(),
             message: Some(StatusMessage::SnapshotComplete(true)),
         };
         Ok(Response::new(Box::pin(stream::iter([Ok(complete)]))))
@@ -458,10 +455,7 @@ impl Usage for FakeUsage {
             containers: vec![container],
             network: None,
         };
-        Ok(Response::new(v1::UsageReport {
-            boot_id: "b".to_owned(),
-            pods: vec![pod],
-        }))
+        Ok(Response::new(v1::UsageReport { pods: vec![pod] }))
     }
 }
 

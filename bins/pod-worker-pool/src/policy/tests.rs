@@ -17,7 +17,7 @@ fn on_the_nodes_network(name: &str, uid: &str) -> Value {
 }
 
 fn report(node: &TestNode) -> v1::PolicyReport {
-    node.life().policy.report("life".to_owned())
+    node.life().policy.report()
 }
 
 fn waiting_reason(node: &TestNode, uid: &str) -> String {

@@ -169,7 +169,6 @@ mod tests {
             target.liveness_json.push(b' ');
         }
         let response = v1::WatchProbeTargetsResponse {
-            boot_id: "0".repeat(36),
             message: Some(Response::Target(target)),
         };
         assert!(response.encoded_len() <= MAX_PROBE_TARGET_MESSAGE_BYTES);

@@ -13,7 +13,6 @@ impl v1::node_policy_server::NodePolicy for Service {
         &self,
         _request: Request<v1::GetPolicyRequest>,
     ) -> Result<Response<v1::PolicyReport>, Status> {
-        let boot_id = self.0.boot_id.clone();
-        Ok(Response::new(self.0.policy.report(boot_id)))
+        Ok(Response::new(self.0.policy.report()))
     }
 }

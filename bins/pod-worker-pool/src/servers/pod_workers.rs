@@ -153,9 +153,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
         self.shared.garbage.order(Order::Containers {
             pod_uid: request.pod_uid,
         });
-        Ok(Response::new(v1::CleanUpContainersResponse {
-            boot_id: self.shared.boot_id.clone(),
-        }))
+        Ok(Response::new(v1::CleanUpContainersResponse {}))
     }
 
     async fn collect_garbage(
@@ -171,9 +169,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             desired,
             sources_ready: request.sources_ready,
         });
-        Ok(Response::new(v1::CollectGarbageResponse {
-            boot_id: self.shared.boot_id.clone(),
-        }))
+        Ok(Response::new(v1::CollectGarbageResponse {}))
     }
 
     async fn get_node_capacity(

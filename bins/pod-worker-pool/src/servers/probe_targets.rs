@@ -74,7 +74,6 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         &self,
         _request: Request<v1::WatchProbeTargetsRequest>,
     ) -> Result<Response<Self::WatchProbeTargetsStream>, Status> {
-        let boot_id = self.shared.boot_id.clone();
         let publisher = self.shared.pool.publisher();
         let watch = publisher.targets().subscribe();
         let complete = publisher.clone().complete();
@@ -86,9 +85,8 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::SnapshotEnd {}),
             StateEvent::Removed(id) => Message::RemovedContainerId(id),
         });
-        let messages = futures_util::stream::select(targets, complete).map(move |message| {
+        let messages = futures_util::stream::select(targets, complete).map(|message| {
             Ok(v1::WatchProbeTargetsResponse {
-                boot_id: boot_id.clone(),
                 message: Some(message),
             })
         });
@@ -128,8 +126,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             };
             self.shared.http_hooks.report(request.id, result);
         }
-        let boot_id = self.shared.boot_id.clone();
-        Ok(Response::new(v1::ReportHttpHookResponse { boot_id }))
+        Ok(Response::new(v1::ReportHttpHookResponse {}))
     }
 
     async fn exec_probe(
@@ -145,10 +142,10 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         // A command that found no place says nothing of the container.
         let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
-            return Ok(Response::new(self.response(v1::ExecProbeResponse {
+            return Ok(Response::new(v1::ExecProbeResponse {
                 error: "too many exec probes run at once".to_owned(),
                 ..v1::ExecProbeResponse::default()
-            })));
+            }));
         };
         let exec = self.run(&request.container_id, asked);
         let response = match tokio::time::timeout(timeout + START_SLACK, exec).await {
@@ -160,7 +157,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             Ok(Err(error)) => failed(&error),
             Err(_) => timed_out(),
         };
-        Ok(Response::new(self.response(response)))
+        Ok(Response::new(response))
     }
 }
 
@@ -226,13 +223,6 @@ impl Service {
             written,
             timeout,
         })
-    }
-
-    fn response(&self, response: v1::ExecProbeResponse) -> v1::ExecProbeResponse {
-        v1::ExecProbeResponse {
-            boot_id: self.shared.boot_id.clone(),
-            ..response
-        }
     }
 }
 

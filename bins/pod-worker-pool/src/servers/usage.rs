@@ -19,7 +19,6 @@ const STANDS: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Service {
-    boot_id: String,
     reader: UsageReader,
     /// The last answer, and when it was there. Held while the runtime is asked, so
     /// that who asks meanwhile gets the same.
@@ -29,7 +28,6 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(shared: &Shared) -> Service {
         Service {
-            boot_id: shared.boot_id.clone(),
             reader: UsageReader::new(shared.runtime.clone(), shared.relister.clone()),
             last: Mutex::default(),
         }
@@ -61,9 +59,6 @@ impl v1::usage_server::Usage for Service {
             Status::deadline_exceeded(format!("the runtime gave no answer within {seconds} s"))
         };
         let pods = pods.map_err(late)??;
-        Ok(Response::new(v1::UsageReport {
-            boot_id: self.boot_id.clone(),
-            pods,
-        }))
+        Ok(Response::new(v1::UsageReport { pods }))
     }
 }

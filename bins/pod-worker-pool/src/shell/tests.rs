@@ -215,11 +215,7 @@ async fn a_runtime_that_is_slow_to_start_a_command_fails_no_probe() {
     };
     let asked = pool.targets().exec_probe(request.clone()).await;
     let answer = asked.unwrap().into_inner();
-    let expected = v1::ExecProbeResponse {
-        boot_id: answer.boot_id.clone(),
-        ..v1::ExecProbeResponse::default()
-    };
-    assert_eq!(answer, expected);
+    assert_eq!(answer, v1::ExecProbeResponse::default());
     // Who never starts it has failed, and gives the place back.
     pool.runtime.set_faults(slow(600));
     let begun = tokio::time::Instant::now();

@@ -105,10 +105,7 @@ impl Pods for Served {
         match pod {
             None => Err(Status::not_found("no source has it")),
             Some(pod) if pod.hash != request.hash => Err(Status::aborted("another version")),
-            Some(pod) => Ok(Response::new(v1::GetPodResponse {
-                boot_id: "source".to_owned(),
-                pod: Some(pod),
-            })),
+            Some(pod) => Ok(Response::new(v1::GetPodResponse { pod: Some(pod) })),
         }
     }
 }

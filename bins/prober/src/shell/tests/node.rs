@@ -93,7 +93,6 @@ impl ProbeTargets for Pool {
         });
         let messages = futures_util::stream::select(targets, complete).map(|message| {
             Ok(v1::WatchProbeTargetsResponse {
-                boot_id: "pool".to_owned(),
                 message: Some(message),
             })
         });
