@@ -1,8 +1,8 @@
 //! Work that waits for a disk, such as saves of state: in the exhaustive mode each such work
 //! of each process is an effect that a mishap may meet.
 //!
-//! What does not live here: the disk itself (`disk.rs`), and which work meets what
-//! (`simulated-runtime`).
+//! What does not live here: the disk itself and how it refuses (`disk.rs`), and which work
+//! meets what (`simulated-runtime`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,6 +10,8 @@ use std::time::Duration;
 use blocking::{After, Before};
 use simulated_runtime::{Met, SimulatedRuntime};
 use topology::Process;
+
+use crate::disk::Refusal;
 
 /// How long work that hangs does: beyond what a save may take, and within the time that a
 /// process has to start.
@@ -41,8 +43,9 @@ pub(crate) async fn of_process<T>(process: Process, main: impl Future<Output = T
 }
 
 /// From now on this thread does such work itself, and what it meets is what `runtime` says.
-/// The work of a process that is killed before it does not happen. None fails or loses its
-/// answer: what a full or broken disk does is tested where each file is saved.
+/// The work of a process that is killed before it does not happen. From one that is to fail
+/// the disk refuses all that it reads and writes; whose answer is lost ends, once it is done,
+/// as where the disk has what was written and then fails to say so.
 pub(crate) fn meets_mishaps(runtime: SimulatedRuntime) -> Victim {
     let victim = Victim::default();
     let told = victim.clone();
@@ -58,7 +61,11 @@ async fn before(process: Process, runtime: SimulatedRuntime, victim: Victim) -> 
         return nothing();
     };
     match met {
-        Met::Nothing | Met::Failure | Met::Loss => nothing(),
+        Met::Nothing => nothing(),
+        Met::Failure => refused(),
+        Met::Loss => Box::pin(async {
+            std::panic::resume_unwind(Box::new("a simulated loss of the answer"))
+        }),
         Met::EarlyDeath => {
             victim.is(process);
             std::future::pending().await
@@ -68,6 +75,12 @@ async fn before(process: Process, runtime: SimulatedRuntime, victim: Victim) -> 
             std::future::pending().await
         }),
     }
+}
+
+/// The work runs between this and the first poll of what it returns.
+fn refused() -> After {
+    let refusal = Refusal::begin();
+    Box::pin(async move { drop(refusal) })
 }
 
 fn nothing() -> After {

@@ -30,9 +30,9 @@ struct Arguments {
     /// Play each scenario twice: the same has to happen
     #[arg(long)]
     twice: bool,
-    /// Instead: one and two pods of as many seeds, for which each call to the runtime and each
-    /// change of the node fails, loses its answer, hangs, or has its caller killed before or
-    /// after its effect
+    /// Instead: one and two pods of as many seeds, for which each call to the runtime, each
+    /// change of the node and each file that is saved or read fails, loses its answer, hangs,
+    /// or has its caller killed before or after its effect
     #[arg(long)]
     exhaustive: bool,
     /// End with the first one that fails
