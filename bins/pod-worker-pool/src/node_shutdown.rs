@@ -98,6 +98,8 @@ pub(crate) struct NodeShutdown {
     lifecycle: Lifecycle,
     /// When the shutdown began that is under way.
     begun: StateFile,
+    /// Held by who works on that file.
+    note: Arc<tokio::sync::Mutex<()>>,
     line: StatusLine,
 }
 
@@ -119,6 +121,7 @@ impl NodeShutdown {
             clock: context.clock.clone(),
             lifecycle: context.lifecycle.clone(),
             begun: StateFile::new(state.join(BEGUN_FILE), BEGUN_VERSION),
+            note: Arc::default(),
             line: StatusLine::default(),
         }
     }
@@ -378,10 +381,15 @@ impl NodeShutdown {
         &self,
         work: impl FnOnce(&StateFile) -> T + Send + 'static,
     ) -> Option<T> {
-        let file = self.begun.clone();
-        let working = blocking::spawn(move || work(&file));
+        let (file, note) = (self.begun.clone(), Arc::clone(&self.note));
+        // In its turn even where nobody waits for it any more: what is noted late is
+        // forgotten after that.
+        let working = tokio::spawn(async move {
+            let _turn = note.lock().await;
+            blocking::spawn(move || work(&file)).await
+        });
         match tokio::time::timeout(SAVE_MAY_TAKE, working).await {
-            Ok(done) => done.ok(),
+            Ok(done) => done.ok()?.ok(),
             Err(_elapsed) => {
                 tracing::warn!(
                     "the disk of the state directory hangs: a restart would begin a shutdown of the node anew"

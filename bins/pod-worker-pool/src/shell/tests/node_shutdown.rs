@@ -42,3 +42,43 @@ async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away()
     eventually("the next one waits", || pool.logind.is_delayed()).await;
     pool.run(&pod_running("b", "u2", &["run"])).await;
 }
+
+/// What waits for the disk has no order among itself.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_state_disk_hung() {
+    let mut pool = Pool::start();
+    pool.shutdown = vec![ShutdownGroup {
+        priority: 0,
+        grace: Duration::from_secs(20),
+    }];
+    pool.restart();
+    eventually("a shutdown waits", || pool.logind.is_delayed()).await;
+
+    let hangs = tokio::sync::watch::Sender::new(true);
+    let (disk, waiting) = (hangs.subscribe(), std::cell::Cell::new(0));
+    blocking::stay_on_this_thread(move || {
+        let (mut disk, before) = (disk.clone(), waiting.get());
+        waiting.set(before + 1);
+        Box::pin(async move {
+            if *disk.borrow() {
+                disk.wait_for(|hangs| !hangs).await.unwrap();
+                // Who came last is done first.
+                tokio::time::sleep(Duration::from_millis(100 - before)).await;
+            }
+            Box::pin(std::future::ready(())) as blocking::After
+        })
+    });
+    pool.logind.shut_down(true);
+    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    pool.logind.shut_down(false);
+    eventually("the next one waits", || pool.logind.is_delayed()).await;
+    hangs.send_replace(false);
+
+    pool.run(&pod_running("a", "u1", &["slow-term", "8000"]))
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let begun = tokio::time::Instant::now();
+    pool.logind.shut_down(true);
+    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    assert!(begun.elapsed() >= Duration::from_secs(8), "it was killed");
+}
