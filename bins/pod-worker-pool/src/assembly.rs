@@ -21,7 +21,7 @@ use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::eviction::{self, Evictions, Gauge, NodeConditions};
 use crate::files_in_memory::FilesInMemory;
-use crate::garbage::{Collection, GarbageCollector};
+use crate::garbage::{Collection, Departed, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
 use crate::image::{
@@ -121,7 +121,9 @@ impl Assembly {
         let relister = relister(&runtime, &clock, (&owners, &told_ends));
         let turns = Turns::new(processors(capacity), clock.clone());
         let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
+        let departed = Departed::default();
         let steps = Arc::new(Steps {
+            departed: departed.clone(),
             publisher: publisher(config, &observer),
             observer,
             told_ends: told_ends.clone(),
@@ -160,6 +162,7 @@ impl Assembly {
             records,
             locks,
             removals: PodLocks::default(),
+            departed,
             left: garbage.left(),
             events: events.clone(),
             images: config.images.clone(),

@@ -10,6 +10,7 @@
 mod collection;
 mod containers;
 mod dead;
+mod departed;
 mod disk;
 mod files;
 mod images;
@@ -31,6 +32,7 @@ use plan::Known;
 use space::SpaceOrders;
 
 pub(crate) use collection::Collection;
+pub(crate) use departed::Departed;
 
 /// What to collect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +145,7 @@ async fn collect(with: &Collection, desired: &HashSet<String>, sources_ready: bo
         workers: &workers,
         desired,
         sources_ready,
+        departed: &with.departed,
     };
     let dead = plan::containers(&relist, &known);
     let removed = containers::remove_containers(with, dead, &known).await;
@@ -152,10 +155,11 @@ async fn collect(with: &Collection, desired: &HashSet<String>, sources_ready: bo
             containers::remove_sandbox(with, &id).await;
         })
         .await;
-    if sources_ready {
-        files::collect_files(with, &relist, &known).await;
-    }
+    files::collect_files(with, &relist, &known).await;
     files::prune_log_links(with).await;
+    let recorded = with.records.uids();
+    with.departed
+        .retain(|uid| relist.pods.contains_key(uid) || recorded.contains(uid));
 }
 
 #[cfg(test)]

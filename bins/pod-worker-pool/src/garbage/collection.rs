@@ -9,6 +9,7 @@ use node_config::ImageSettings;
 use node_host::NodeHost;
 use tokio::sync::OwnedMutexGuard;
 
+use super::departed::Departed;
 use super::left::Left;
 use super::plan::Known;
 use crate::events::Events;
@@ -44,6 +45,8 @@ pub(crate) struct Collection {
     /// Keeps two removals of one container apart, by its id: a second one would wait for
     /// a runtime that hangs with the first.
     pub removals: PodLocks,
+    /// Pods that are gone though not all sources have delivered.
+    pub departed: Departed,
     /// What cannot be removed.
     pub left: Left,
     /// What is told of what cannot be freed.

@@ -1,4 +1,4 @@
-//! Dead containers of pods that have workers, outside of a round of everything.
+//! Dead containers of pods that have workers, or had one that is forgotten, outside of a round of everything.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ pub(super) async fn collect_containers(with: &Collection, uid: &str) {
     remove_dead(with, |container| container.pod.uid() == uid).await;
 }
 
-/// Removes dead containers of all pods that have workers, and waits for those that a round
+/// Removes dead containers of all these pods, and waits for those that a round
 /// removes already.
 pub(super) async fn free_containers(with: &Collection) {
     for id in remove_dead(with, |_| true).await {
@@ -19,7 +19,7 @@ pub(super) async fn free_containers(with: &Collection) {
     }
 }
 
-/// Removes those of these dead containers whose pods have workers; the ids of all.
+/// Removes those dead containers of these pods that are meant; the ids of all.
 async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> bool) -> Vec<String> {
     let Some((relist, workers)) = with.look().await else {
         return Vec::new();
@@ -28,8 +28,9 @@ async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> boo
     let known = Known {
         workers: &workers,
         desired: &desired,
-        // Of a pod without a worker nobody can say that it is not wanted.
+        // Of any other pod without a worker nobody can say that it is not wanted.
         sources_ready: false,
+        departed: &with.departed,
     };
     let mut dead = plan::containers(&relist, &known);
     dead.retain(is_meant);

@@ -29,7 +29,7 @@ pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Kn
     uids.retain(|uid| plan::is_gone(uid, relist, known));
     stream::iter(uids)
         .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
-            remove_files(with, &uid).await;
+            remove_files(with, &uid, known).await;
         })
         .await;
 
@@ -67,15 +67,21 @@ async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>
     attempt(with, "pod logs", with.host.remove_pod_logs(pod)).await;
 }
 
-async fn remove_files(with: &Collection, uid: &str) {
+async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>) {
     // With the lock no step of the pod can run; without a worker none has
     // begun. A pod that comes back now waits until its old files are gone.
     let Some(_lock) = with.locks.try_lock(uid) else {
         return;
     };
-    match with.pool.summaries().await {
-        Ok(workers) if !workers.contains_key(uid) => {}
-        _ => return,
+    let Ok(workers) = with.pool.summaries().await else {
+        return;
+    };
+    let known = Known {
+        workers: &workers,
+        ..*known
+    };
+    if !known.is_unknown(uid) {
+        return;
     }
     let removal = async {
         with.host.tear_down_volumes(uid).await?;

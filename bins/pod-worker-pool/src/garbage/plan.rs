@@ -7,6 +7,7 @@ use cri::v1::ContainerState;
 use pod::PodIdentity;
 use pod_lifecycle::TerminationCause;
 
+use super::departed::Departed;
 use crate::pool::WorkerSummary;
 use crate::relist::{ListedContainer, Relist, RuntimePod};
 
@@ -16,6 +17,7 @@ pub(super) struct Known<'a> {
     pub(super) workers: &'a BTreeMap<String, WorkerSummary>,
     pub(super) desired: &'a HashSet<String>,
     pub(super) sources_ready: bool,
+    pub(super) departed: &'a Departed,
 }
 
 impl Known<'_> {
@@ -39,8 +41,10 @@ impl Known<'_> {
         }
     }
 
-    fn is_unknown(&self, uid: &str) -> bool {
-        self.sources_ready && !self.desired.contains(uid) && !self.workers.contains_key(uid)
+    /// Whether a pod has no worker, and nobody can want it.
+    pub(super) fn is_unknown(&self, uid: &str) -> bool {
+        let is_told_of = self.sources_ready || self.departed.contains(uid);
+        is_told_of && !self.desired.contains(uid) && !self.workers.contains_key(uid)
     }
 }
 
@@ -196,6 +200,7 @@ mod tests {
         workers: BTreeMap<String, WorkerSummary>,
         desired: HashSet<String>,
         sources_ready: bool,
+        departed: Departed,
     }
 
     impl Case {
@@ -242,6 +247,7 @@ mod tests {
                     .collect(),
                 desired: HashSet::new(),
                 sources_ready: true,
+                departed: Departed::default(),
             }
         }
 
@@ -250,6 +256,7 @@ mod tests {
                 workers: &self.workers,
                 desired: &self.desired,
                 sources_ready: self.sources_ready,
+                departed: &self.departed,
             }
         }
 
@@ -403,6 +410,12 @@ mod tests {
         case.sources_ready = false;
         assert_eq!(case.containers(), ["a1", "a0"]);
         assert!(!is_gone("u1", &case.relist, &case.known()));
+        // Its own source took it back, or it began anew.
+        case.departed.forgotten("u1", false);
+        assert_eq!(case.containers().len(), 4);
+        assert!(is_gone("u1", &case.relist, &case.known()));
+        case.departed.forgotten("u1", true);
+        assert_eq!(case.containers(), ["a1", "a0"]);
         case.sources_ready = true;
         case.desired.insert("u1".to_owned());
         assert_eq!(case.containers(), ["a1", "a0"]);

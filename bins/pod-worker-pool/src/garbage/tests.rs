@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use node_host::LogTarget;
-use pod::PodIdentity;
+use pod::{PodIdentity, PodSource};
 use simulated_node::LogFiles;
 use simulated_runtime::{Faults, Happening};
 
@@ -222,6 +222,38 @@ async fn a_container_that_cannot_be_removed_shows_in_the_status_until_it_is_gone
     order_everything(&node);
     eventually("it is told no more", || !line().contains("garbage")).await;
     assert!(!ids(&node).contains(&first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_left_that_its_source_took_back_goes_while_another_source_is_away() {
+    let mut node = TestNode::new();
+    let unknown = pod_running("b", "u2", &["run"]);
+    run_and_forget(&mut node, &[("u2", &unknown)]).await;
+    let pod = pod_running("a", "u1", &["run"]);
+    node.create(&pod).await;
+    eventually("it runs", || node.running("u1").is_some()).await;
+    end(&node, &pod, "u1").await;
+    let delivered = [crate::testing::desired(pod).document().source()];
+    assert_ne!(delivered, [PodSource::Http]);
+    let (pool, desired) = (node.life().pool.clone(), HashSet::new());
+    let known = pool.sync_known(desired.clone(), delivered.into(), None);
+    assert!(known.await.unwrap().is_empty(), "its worker is forgotten");
+    let is_left = |uid: &str| {
+        let containers = node.runtime.containers().into_iter();
+        let sandboxes = node.runtime.sandboxes().into_iter();
+        [
+            containers.filter(|it| it.pod_uid == uid).count() > 0,
+            sandboxes.filter(|it| it.pod_uid == uid).count() > 0,
+            has_logs(&node, uid),
+        ]
+    };
+    assert_eq!([is_left("u1"), is_left("u2")], [[true; 3]; 2]);
+    node.life().garbage.order(Order::Everything {
+        desired,
+        sources_ready: false,
+    });
+    eventually("nothing of it is left", || is_left("u1") == [false; 3]).await;
+    assert_eq!(is_left("u2"), [true; 3], "nobody can tell of that one");
 }
 
 /// A pod was ended since the node is short of disk: what it alone used goes at once, or

@@ -369,9 +369,10 @@ impl Actor {
             .collect();
         for uid in forgotten {
             if let Some(entry) = self.workers.get(&uid) {
-                let identity = entry.worker.identity();
-                let record = entry.record_if_begun_anew();
+                let (identity, record) = (entry.worker.identity(), entry.record_if_begun_anew());
                 self.steps.records.save_later(identity, &record);
+                let begins_anew = entry.worker.restart_requested();
+                self.steps.departed.forgotten(&uid, begins_anew);
             }
             self.forget(&uid);
         }

@@ -22,6 +22,7 @@ use super::process_start::ProcessStart;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::files_in_memory::FilesInMemory;
+use crate::garbage::Departed;
 use crate::http_hooks::HttpHooks;
 use crate::image::Images;
 use crate::object_source::ObjectSource;
@@ -52,6 +53,8 @@ pub(crate) struct Steps {
     pub host: Arc<dyn NodeHost>,
     /// Asks the runtime about a pod.
     pub observer: Observer,
+    /// Pods that are gone, for the garbage collection.
+    pub departed: Departed,
     /// Ends that the runtime told of before its lists show them.
     pub told_ends: ToldEnds,
     /// HTTP lifecycle hooks, which the prober carries out.
