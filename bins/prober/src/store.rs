@@ -39,18 +39,10 @@ impl Store {
         }
     }
 
-    /// Writes all verdicts. Where that fails, the old file goes: what it says is not
-    /// true any more, and after a restart the pool still knows what it was told. On a
-    /// full disk that makes the room that the new file needs.
+    /// Writes all verdicts. What they replace must not outlive them: the pool still knows
+    /// what it was told.
     pub(crate) fn save(&self, saved: &Saved) -> Result<(), StateFileError> {
-        self.0.save(saved).or_else(|error| match self.0.remove() {
-            Ok(()) => self.0.save(saved),
-            Err(other) => {
-                let other = telemetry::chain(&other);
-                tracing::debug!(error = other, "cannot remove the outdated state file");
-                Err(error)
-            }
-        })
+        self.0.save_or_remove(saved)
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod attempt;
 mod error;
+mod outdated;
 mod saver;
 
 use std::fs::{File, TryLockError};
