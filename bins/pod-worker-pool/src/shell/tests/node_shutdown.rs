@@ -1,5 +1,7 @@
 //! A shutdown of the node, as the whole process carries it out.
 
+use futures_util::FutureExt as _;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -59,14 +61,14 @@ async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_stat
     blocking::stay_on_this_thread(move || {
         let (mut disk, before) = (disk.clone(), waiting.get());
         waiting.set(before + 1);
-        Box::pin(async move {
+        let reached = async move {
             if *disk.borrow() {
                 disk.wait_for(|hangs| !hangs).await.unwrap();
                 // Who came last is done first.
                 tokio::time::sleep(Duration::from_millis(100 - before)).await;
             }
-            Box::pin(std::future::ready(())) as blocking::After
-        })
+        };
+        Box::pin(reached.map(|()| Box::pin(std::future::ready(())) as blocking::After))
     });
     pool.logind.shut_down(true);
     eventually("the node goes down", || !pool.logind.is_delayed()).await;
