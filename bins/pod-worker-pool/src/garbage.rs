@@ -22,10 +22,9 @@ mod space;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::{StreamExt, stream};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
-use collection::PARALLEL_REMOVALS;
 use disk::ImageCollection;
 use left::Left;
 use plan::Known;
@@ -120,7 +119,9 @@ impl GarbageCollector {
         );
     }
 
-    async fn rounds(&self, with: &Collection, images: &tokio::sync::Mutex<ImageCollection>) {
+    async fn rounds(&self, with: &Arc<Collection>, images: &tokio::sync::Mutex<ImageCollection>) {
+        // Those that hang go on while the next round comes.
+        let mut sandboxes = JoinSet::new();
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
@@ -128,7 +129,7 @@ impl GarbageCollector {
             }
             if let Some((desired, sources_ready)) = pending.everything {
                 self.left.begin();
-                collect(with, &desired, sources_ready).await;
+                collect(with, &mut sandboxes, &desired, sources_ready).await;
                 self.left.end();
                 images.lock().await.run(with).await;
             }
@@ -137,7 +138,12 @@ impl GarbageCollector {
 }
 
 /// Collects what pods left.
-async fn collect(with: &Collection, desired: &HashSet<String>, sources_ready: bool) {
+async fn collect(
+    with: &Arc<Collection>,
+    removals: &mut JoinSet<()>,
+    desired: &HashSet<String>,
+    sources_ready: bool,
+) {
     let Some((relist, workers)) = with.look().await else {
         return;
     };
@@ -150,11 +156,7 @@ async fn collect(with: &Collection, desired: &HashSet<String>, sources_ready: bo
     let dead = plan::containers(&relist, &known);
     let removed = containers::remove_containers(with, dead, &known).await;
     let sandboxes = plan::sandboxes(&relist, &known, &removed);
-    stream::iter(sandboxes)
-        .for_each_concurrent(PARALLEL_REMOVALS, |id| async move {
-            containers::remove_sandbox(with, &id).await;
-        })
-        .await;
+    containers::remove_sandboxes(with, removals, sandboxes).await;
     files::collect_files(with, &relist, &known).await;
     files::prune_log_links(with).await;
     let recorded = with.records.uids();

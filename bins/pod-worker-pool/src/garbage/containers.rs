@@ -1,10 +1,12 @@
 //! Removing dead containers, after their logs, and dead sandboxes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri::quirks::{self, FailedStart};
 use futures_util::{StreamExt, stream};
+use tokio::task::JoinSet;
 use turns::{Call, Purpose};
 
 use super::collection::{Collection, PARALLEL_REMOVALS};
@@ -15,6 +17,9 @@ use crate::{abandoned_start, observe};
 /// Grace of a container of unknown state whose pod is gone: its own grace was over
 /// when the pod was stopped.
 const UNKNOWN_STATE_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a round waits for sandboxes: a network plugin may hang with each of them.
+const SANDBOXES_MAY_TAKE: Duration = Duration::from_secs(10);
 
 /// Removes containers and their logs; answers with the ids of those that are
 /// gone.
@@ -127,8 +132,37 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     Some(id.clone())
 }
 
+/// Removes sandboxes, so many at a time with those that hang since an earlier round, and
+/// does not wait for any that hangs.
+pub(super) async fn remove_sandboxes(
+    with: &Arc<Collection>,
+    removals: &mut JoinSet<()>,
+    ids: Vec<String>,
+) {
+    let all = async {
+        for id in ids {
+            while removals.len() >= PARALLEL_REMOVALS {
+                removals.join_next().await;
+            }
+            let Some(removal) = with.removals.try_lock(&id) else {
+                continue;
+            };
+            let with = Arc::clone(with);
+            removals.spawn(async move {
+                remove_sandbox(&with, &id).await;
+                drop(removal);
+            });
+        }
+        while removals.join_next().await.is_some() {}
+    };
+    // What is not begun by then is come back to in the next round.
+    if tokio::time::timeout(SANDBOXES_MAY_TAKE, all).await.is_err() {
+        with.left.note("sandboxes", "removing them takes long");
+    }
+}
+
 /// A sandbox may have died by itself: stopping it first frees its address.
-pub(super) async fn remove_sandbox(with: &Collection, id: &str) {
+async fn remove_sandbox(with: &Collection, id: &str) {
     let stopped = with.runtime.stop_pod_sandbox(id).await;
     if let Err(error) = stopped
         && !error.is_not_found()

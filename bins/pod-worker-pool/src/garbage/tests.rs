@@ -9,7 +9,8 @@ use pod::{PodIdentity, PodSource};
 use simulated_node::LogFiles;
 use simulated_runtime::{Faults, Happening};
 
-use super::{Order, PARALLEL_REMOVALS};
+use super::Order;
+use super::collection::PARALLEL_REMOVALS;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 use serde_json::{Value, json};
 
@@ -222,6 +223,42 @@ async fn a_container_that_cannot_be_removed_shows_in_the_status_until_it_is_gone
     order_everything(&node);
     eventually("it is told no more", || !line().contains("garbage")).await;
     assert!(!ids(&node).contains(&first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_stopped() {
+    let mut node = TestNode::new();
+    let uids: Vec<String> = (0..8).map(|number| format!("u{number}")).collect();
+    let pods: Vec<Value> = uids
+        .iter()
+        .map(|it| pod_running(it, it, &["run"]))
+        .collect();
+    let all: Vec<(&str, &Value)> = uids.iter().map(String::as_str).zip(&pods).collect();
+    run_and_forget(&mut node, &all).await;
+    node.runtime.set_faults(Faults {
+        sandbox_stop_delay: Duration::from_secs(120),
+        ..Faults::NONE
+    });
+    let leave_directory = || node.host.state().directories.insert("u9".to_owned());
+    // The second round comes while the first ones hang still.
+    for _ in 0..2 {
+        leave_directory();
+        let before = node.seconds();
+        order_everything(&node);
+        let is_gone = || !node.host.state().directories.contains("u9");
+        eventually("the directory goes", is_gone).await;
+        let waited = node.seconds() - before;
+        assert!(waited < 60.0, "{waited}");
+    }
+    let sandboxes = || node.runtime.sandboxes().len();
+    assert_eq!(sandboxes(), 8, "they hang");
+    let line = || node.life().status_lines().join("");
+    eventually("it is told", || line().contains("sandboxes: ")).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    order_everything(&node);
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    order_everything(&node);
+    eventually("they go in the end", || sandboxes() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
