@@ -10,6 +10,7 @@ mod behaviour;
 mod faults;
 mod history;
 mod mishap;
+mod registry;
 mod runtime;
 mod state;
 

@@ -2,7 +2,6 @@
 //! of it.
 
 mod calls;
-mod pulls;
 mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +24,7 @@ use crate::behaviour::Behaviour;
 use crate::faults::Faults;
 use crate::history::{Entry, Now};
 use crate::mishap::{Chosen, Met, Mishap};
+use crate::registry::Registry;
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
@@ -52,12 +52,7 @@ struct Shared {
     hanging_pulls: Mutex<BTreeSet<String>>,
     failing: Mutex<BTreeSet<(&'static str, String)>>,
     container_use: ContainerUse,
-    /// The password by which an image is pulled, by image.
-    pull_passwords: Mutex<BTreeMap<String, String>>,
-    /// In which words the pull of an image is refused, by image.
-    pull_refusals: Mutex<BTreeMap<String, String>>,
-    /// By what pulls were tried, in this order.
-    pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
+    registry: Mutex<Registry>,
     /// Its name and version.
     version: Mutex<(String, String)>,
     sandbox_image: Mutex<String>,
@@ -101,9 +96,7 @@ impl SimulatedRuntime {
             chosen: Chosen::default(),
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
-            pull_passwords: Mutex::default(),
-            pull_refusals: Mutex::default(),
-            pull_auths: Mutex::default(),
+            registry: Mutex::default(),
             failing: Mutex::default(),
             container_use: ContainerUse::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
@@ -166,6 +159,28 @@ impl SimulatedRuntime {
     /// Whom an image wants to run as from now on; without it root.
     pub fn set_image_user(&self, reference: &str, user: &str) {
         lock(&self.0.state).images.set_user(reference, user);
+    }
+
+    /// From now on an image can be pulled by this password only.
+    pub fn set_pull_password(&self, reference: &str, password: &str) {
+        let mut registry = lock(&self.0.registry);
+        registry
+            .passwords
+            .insert(reference.to_owned(), password.to_owned());
+    }
+
+    /// From now on pulls of an image are refused in these words.
+    pub fn set_pull_refusal(&self, reference: &str, words: &str) {
+        let mut registry = lock(&self.0.registry);
+        registry
+            .refusals
+            .insert(reference.to_owned(), words.to_owned());
+    }
+
+    /// By what pulls were tried so far, in this order.
+    #[must_use]
+    pub fn pull_auths(&self) -> Vec<Option<v1::AuthConfig>> {
+        lock(&self.0.registry).tried.clone()
     }
 
     /// Whether pulls of an image never end from now on; those that hung go on when

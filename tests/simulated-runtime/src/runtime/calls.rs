@@ -399,7 +399,7 @@ impl ContainerRuntime for SimulatedRuntime {
         self.note_pull(&image.image);
         self.perform("PullImage", millis(300), move |runtime| async move {
             runtime.until_pull_goes_on(&image.image).await;
-            runtime.authorize_pull(&image.image, auth)?;
+            lock(&runtime.0.registry).authorize(&image.image, auth)?;
             let now = runtime.now().steady;
             lock(&runtime.0.state).images.pull(now, &image.image)
         })
