@@ -5,6 +5,7 @@ mod printer;
 pub(crate) mod selector;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
@@ -33,6 +34,9 @@ const MAX_FOLLOWED: usize = 16;
 
 /// Logs that are read one after the other.
 const MAX_LOGS: usize = 4_096;
+
+/// How long a log may be read before there is a line that is wanted.
+const SEARCH: Duration = Duration::from_secs(60);
 
 /// The log of one container.
 struct Log {
@@ -111,7 +115,12 @@ async fn all(
                 if several {
                     note(&format!("{name}: {}", telemetry::chain(&failure)));
                 }
+                // The next log would wait for the same process.
+                let is_of_the_process = matches!(failure, Failure::Unreachable { .. });
                 last_failure = Some(failure);
+                if is_of_the_process {
+                    break;
+                }
             }
         }
     }
@@ -166,10 +175,7 @@ async fn print(
     output: Output,
 ) -> Result<(), Failure> {
     let process = Process::PodWorkerPool;
-    // More of a log that is followed may come at any time.
-    let is_followed = request.follow;
-    let wait = || (!is_followed).then(|| Instant::now() + DEADLINE);
-    let mut until = wait();
+    let mut until = None;
     loop {
         let mut stream = connection
             .call(process, || {
@@ -177,13 +183,14 @@ async fn print(
                 async move { client.read_logs(request).await }
             })
             .await?;
+        until = until.or_else(|| longest_silence(&request));
         loop {
             match within(until, next(process, &mut stream)).await? {
                 Next::Message(part) => {
                     output.write(&printer.take(&part.content))?;
                     go_on_after(&mut request, &part);
                     if !part.content.is_empty() {
-                        until = wait();
+                        until = longest_silence(&request);
                     }
                 }
                 Next::Ended => return output.write(&printer.end()),
@@ -194,12 +201,20 @@ async fn print(
     }
 }
 
+/// How long nothing may come of a log, and until when: for ever where it is followed.
+fn longest_silence(request: &v1::ReadLogsRequest) -> Option<(Duration, Instant)> {
+    // What comes before the wanted lines is read silently, and may be gigabytes.
+    let is_searched = request.tail_lines.is_some() || request.since_unix_nanos != 0;
+    let silence = if is_searched { SEARCH } else { DEADLINE };
+    (!request.follow).then(|| (silence, Instant::now() + silence))
+}
+
 /// What comes next, if it comes until then.
 async fn within<T>(
-    until: Option<Instant>,
+    until: Option<(Duration, Instant)>,
     next: impl Future<Output = Result<Next<T>, Failure>>,
 ) -> Result<Next<T>, Failure> {
-    let Some(until) = until else {
+    let Some((deadline, until)) = until else {
         return next.await;
     };
     // Who breaks each answer off is ready each time.
@@ -208,7 +223,7 @@ async fn within<T>(
         Ok(next) if !is_late => next,
         _ => {
             let error = CallError::Deadline {
-                deadline: DEADLINE,
+                deadline,
                 last_failure: None,
             };
             Err(Failure::of_call(Process::PodWorkerPool, error))

@@ -177,6 +177,7 @@ impl StateFile {
     /// When the content is not written.
     pub fn save_or_remove<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
         self.save(content).or_else(|error| match self.remove() {
+            Ok(()) if matches!(error, StateFileError::TooLarge { .. }) => Err(error),
             Ok(()) => self.save(content),
             Err(other) => {
                 let other = telemetry::chain(&other);

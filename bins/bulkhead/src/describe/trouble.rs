@@ -104,8 +104,8 @@ impl View<'_> {
             }
             "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => (
                 told(&format!("the image {image} cannot be pulled")),
-                "check the image's name, the registry and the way to it; it is tried again by \
-                 itself"
+                "check the image's name, the registry, the way to it and the pod's \
+                 imagePullSecrets; it is tried again by itself"
                     .to_owned(),
             ),
             "SignatureValidationFailed" => (
@@ -115,8 +115,10 @@ impl View<'_> {
                     .to_owned(),
             ),
             "ErrImageNeverPull" => (
-                told(&format!("the node does not have the image {image}")),
-                "import the image, or let imagePullPolicy be other than Never".to_owned(),
+                told(&format!("the node has no image {image} for this pod")),
+                "import the image, or let imagePullPolicy be other than Never; one that is there \
+                 was pulled by the Secret of another pod: give this one the same imagePullSecrets"
+                    .to_owned(),
             ),
             "InvalidImageName" => (
                 told(&format!("{image:?} is no name of an image")),
@@ -317,9 +319,9 @@ mod tests {
         (
             "ErrImageNeverPull",
             "",
-            "does not have the image web:1",
+            "has no image web:1 for this pod",
             5,
-            "import",
+            "imagePullSecrets",
         ),
         (
             "InvalidImageName",

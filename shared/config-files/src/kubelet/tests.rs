@@ -321,6 +321,19 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageGCHighThresholdPercent: 80",
             "imageGCLowThresholdPercent",
         ),
+        ("staticPodURL: ftp://h", "staticPodURL"),
+        ("staticPodURL: httpss://h", "staticPodURL"),
+        ("staticPodURL: h", "staticPodURL"),
+        ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
+    ] {
+        let error = apply(body).unwrap_err();
+        assert!(error.contains(named), "{body}: {error}");
+    }
+}
+
+#[test]
+fn logs_that_cannot_be_kept_so_are_refused_with_the_name_of_their_field() {
+    for (body, named) in [
         ("containerLogMaxSize: huge", "containerLogMaxSize"),
         ("containerLogMaxSize: 0", "containerLogMaxSize"),
         ("containerLogMaxSize: \"0.5\"", "containerLogMaxSize"),
@@ -331,10 +344,6 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "containerLogMonitorInterval: 2s",
             "containerLogMonitorInterval",
         ),
-        ("staticPodURL: ftp://h", "staticPodURL"),
-        ("staticPodURL: httpss://h", "staticPodURL"),
-        ("staticPodURL: h", "staticPodURL"),
-        ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
     ] {
         let error = apply(body).unwrap_err();
         assert!(error.contains(named), "{body}: {error}");

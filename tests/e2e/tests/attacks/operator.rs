@@ -204,9 +204,11 @@ fn play(socket: UnixListener, duty: Option<Duty>, mut goes_on: watch::Receiver<(
 }
 
 fn honest_pod() -> v1::PodStatusEntry {
+    // So many that a wait for the log of each would take too long.
+    let names = (0..10).map(|number| json!({ "name": format!("app-{number}") }));
     let pod = json!({
         "metadata": { "uid": "uid-one", "namespace": "default", "name": "one" },
-        "spec": { "containers": [{ "name": "app" }] },
+        "spec": { "containers": names.collect::<Vec<_>>() },
         "status": { "phase": "Running" },
     });
     v1::PodStatusEntry {
