@@ -198,7 +198,8 @@ impl NodeShutdown {
         self.lifecycle.let_go(LOCK);
         self.line
             .set("the node shuts down: all pods have ended, or had their time");
-        self.refuse_new_pods(&mut seen, &mut signals).await
+        self.refuse_new_pods(&mut seen, &mut signals).await;
+        Ok(Over::Cancelled)
     }
 
     async fn let_all_start(&self) {
@@ -232,25 +233,25 @@ impl NodeShutdown {
     }
 
     /// Nothing starts any more, until the shutdown is cancelled.
-    async fn refuse_new_pods(
-        &self,
-        seen: &mut Seen,
-        signals: &mut ShutdownSignals,
-    ) -> Result<Over, Error> {
+    async fn refuse_new_pods(&self, seen: &mut Seen, signals: &mut ShutdownSignals) {
         loop {
             self.look(self.total(), seen).await;
             let goes_on = match tokio::time::timeout(LOOK_AGAIN, signals.next()).await {
-                Ok(true) => self.login.is_shutting_down().await?,
-                Ok(false) => {
+                Ok(true) => self.login.is_shutting_down().await.ok(),
+                Ok(false) => None,
+                Err(_elapsed) => Some(true),
+            };
+            let goes_on = match goes_on {
+                Some(goes_on) => goes_on,
+                None => {
                     // The bus goes down with the node, or is there again.
                     tokio::time::sleep(LOOK_AGAIN).await;
                     self.goes_on_at_new_bus(signals).await.unwrap_or(true)
                 }
-                Err(_elapsed) => true,
             };
             if !goes_on {
                 self.let_all_start().await;
-                return Ok(Over::Cancelled);
+                return;
             }
         }
     }

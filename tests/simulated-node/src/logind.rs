@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ struct State {
     /// Our end of each lock: it reads the end of the stream once nobody has the other end
     /// open any more.
     locks: Mutex<Vec<UnixStream>>,
+    /// Whether the next question is not answered.
+    is_silent: AtomicBool,
 }
 
 impl Default for State {
@@ -33,6 +36,7 @@ impl Default for State {
         State {
             is_shutting_down: Mutex::new(watch::Sender::new(false)),
             locks: Mutex::default(),
+            is_silent: AtomicBool::new(false),
         }
     }
 }
@@ -41,6 +45,11 @@ impl SimulatedLogind {
     /// A shutdown is asked for, or cancelled.
     pub fn shut_down(&self, is_wanted: bool) {
         self.sender().send_replace(is_wanted);
+    }
+
+    /// The next question whether the node shuts down is not answered.
+    pub fn leave_a_question_unanswered(&self) {
+        self.0.is_silent.store(true, Ordering::Relaxed);
     }
 
     /// The bus begins anew: who listens is told nothing more.
@@ -86,6 +95,12 @@ impl Logind for SimulatedLogind {
     }
 
     async fn is_shutting_down(&self) -> Result<bool, Error> {
+        if self.0.is_silent.swap(false, Ordering::Relaxed) {
+            return Err(Error::NotStarted {
+                unit: "systemd-logind.service".to_owned(),
+                state: "inactive".to_owned(),
+            });
+        }
         Ok(*self.sender().borrow())
     }
 

@@ -45,6 +45,32 @@ async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away()
     pool.run(&pod_running("b", "u2", &["run"])).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_pod_starts_in_a_shutdown_of_which_logind_once_tells_nothing() {
+    let mut pool = Pool::start();
+    pool.shutdown = vec![ShutdownGroup {
+        priority: 0,
+        grace: Duration::from_secs(20),
+    }];
+    pool.restart();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    eventually("a shutdown waits", || pool.logind.is_delayed()).await;
+    pool.logind.shut_down(true);
+    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+
+    pool.logind.leave_a_question_unanswered();
+    pool.logind.shut_down(true);
+    let new = pod_running("b", "u2", &["run"]);
+    pool.source.put(&new);
+    let _ = pool.workers().update_pod(update(&new)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let containers = pool.runtime.containers();
+    assert!(
+        containers.iter().all(|it| it.pod_uid != "u2"),
+        "{containers:?}"
+    );
+}
+
 /// What waits for the disk has no order among itself.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_state_disk_hung() {
