@@ -188,6 +188,7 @@ pub struct ImageSettings {
     /// Images that nobody has used for longer than this are removed; zero for never.
     pub maximum_gc_age: Duration,
     /// Which of those that are here a pod gets only if it may pull them.
+    #[serde(default)]
     pub verification: ImageVerification,
 }
 
@@ -533,6 +534,8 @@ mod tests {
         // As a version wrote it that had no policy for reservations.
         let mut of_before: serde_json::Value = serde_json::from_str(&text).unwrap();
         of_before["memory_qos"] = serde_json::json!({"throttling_millionths": 900_000});
+        let images = of_before["images"].as_object_mut().unwrap();
+        images.remove("verification").unwrap();
         let read: NodeConfig = serde_json::from_value(of_before).unwrap();
         assert_eq!(read.memory_qos, Some(MemoryQos::new(Some(0.9), false)));
     }
