@@ -157,7 +157,7 @@ async fn collect(
     let removed = containers::remove_containers(with, dead, &known).await;
     let sandboxes = plan::sandboxes(&relist, &known, &removed);
     containers::remove_sandboxes(with, removals, sandboxes).await;
-    files::collect_files(with, &relist, &known).await;
+    files::collect_files(with, &relist, &known, &removed).await;
     files::prune_log_links(with).await;
     let recorded = with.records.uids();
     with.departed

@@ -5,6 +5,7 @@
 //! step is busy with is passed over, whatever takes long is left behind, and both are
 //! come back to in the next round.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -20,7 +21,12 @@ use crate::relist::Relist;
 const MAY_TAKE: Duration = Duration::from_secs(10);
 
 /// What pods that are gone left on the node.
-pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Known<'_>) {
+pub(super) async fn collect_files(
+    with: &Collection,
+    relist: &Relist,
+    known: &Known<'_>,
+    removed: &HashSet<String>,
+) {
     let mut uids = with.records.uids();
     let found = attempt(with, "pod directories", with.host.pod_directories()).await;
     uids.extend(found.unwrap_or_default());
@@ -29,7 +35,8 @@ pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Kn
     uids.retain(|uid| plan::is_gone(uid, relist, known));
     stream::iter(uids)
         .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
-            remove_files(with, &uid, known).await;
+            let has_containers = plan::has_containers(&uid, relist, removed);
+            remove_files(with, &uid, known, has_containers).await;
         })
         .await;
 
@@ -67,7 +74,7 @@ async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>
     attempt(with, "pod logs", with.host.remove_pod_logs(pod)).await;
 }
 
-async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>) {
+async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>, has_containers: bool) {
     // With the lock no step of the pod can run; without a worker none has
     // begun. A pod that comes back now waits until its old files are gone.
     let Some(_lock) = with.locks.try_lock(uid) else {
@@ -89,7 +96,9 @@ async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>) {
         with.host.remove_pod_directory(uid).await
     };
     let removed = attempt(with, "files of a pod that is gone", removal).await;
-    if removed.is_some() {
+    // Without its record, a pod that comes back would take what its former containers
+    // came to for its own end. The next round finds the pod by its record.
+    if removed.is_some() && !has_containers {
         with.records.remove(uid);
     }
 }

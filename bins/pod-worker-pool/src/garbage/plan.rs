@@ -181,6 +181,12 @@ pub(super) fn is_gone(uid: &str, relist: &Relist, known: &Known<'_>) -> bool {
     known.is_unknown(uid) && !relist.pods.get(uid).is_some_and(RuntimePod::is_alive)
 }
 
+/// Whether containers of a pod are left beside those that this round removed.
+pub(super) fn has_containers(uid: &str, relist: &Relist, removed: &HashSet<String>) -> bool {
+    let pod = relist.pods.get(uid);
+    pod.is_some_and(|pod| pod.containers.iter().any(|it| !removed.contains(&it.id)))
+}
+
 #[cfg(test)]
 mod tests {
     use clock::UnixNanos;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use simulated_runtime::Happening;
 
 use super::{RUN, calls, finished, running, starts};
+use crate::garbage::Order;
 use crate::pool::Startable;
 use crate::testing::{TestNode, eventually, pod_running};
 
@@ -97,6 +98,30 @@ async fn a_pod_that_is_taken_back_and_given_again_is_started() {
                 begins_anew(&mut node, &pod, policy).await;
             }
         }
+    }
+}
+
+/// A disk hangs with the logs, which go before their container does.
+#[tokio::test(start_paused = true)]
+async fn so_is_one_whose_containers_could_not_be_collected_meanwhile() {
+    for policy in POLICIES {
+        let mut node = TestNode::new();
+        let pod = pod(policy);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        node.stop(&pod, 5).await;
+        finished(&node, "u1").await;
+        forget(&node).await;
+        node.host.state().messages_hang = true;
+        node.life().garbage.order(Order::Everything {
+            desired: HashSet::new(),
+            sources_ready: true,
+        });
+        let line = || node.life().status_lines().join("");
+        eventually("the round has ended", || line().contains("logs: ")).await;
+        node.host.state().messages_hang = false;
+        assert!(!node.runtime.containers().is_empty());
+        begins_anew(&mut node, &pod, policy).await;
     }
 }
 
