@@ -23,8 +23,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
+use containers::SandboxRemovals;
 use disk::ImageCollection;
 use left::Left;
 use plan::Known;
@@ -120,8 +120,7 @@ impl GarbageCollector {
     }
 
     async fn rounds(&self, with: &Arc<Collection>, images: &tokio::sync::Mutex<ImageCollection>) {
-        // Those that hang go on while the next round comes.
-        let mut sandboxes = JoinSet::new();
+        let mut sandboxes = SandboxRemovals::default();
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
@@ -140,7 +139,7 @@ impl GarbageCollector {
 /// Collects what pods left.
 async fn collect(
     with: &Arc<Collection>,
-    removals: &mut JoinSet<()>,
+    removals: &mut SandboxRemovals,
     desired: &HashSet<String>,
     sources_ready: bool,
 ) {

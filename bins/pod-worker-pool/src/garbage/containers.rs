@@ -1,12 +1,13 @@
 //! Removing dead containers, after their logs, and dead sandboxes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::quirks::{self, FailedStart};
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use turns::{Call, Purpose};
 
 use super::collection::{Collection, PARALLEL_REMOVALS};
@@ -132,28 +133,42 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     Some(id.clone())
 }
 
+/// Removals of sandboxes; those that hang go on while the next round comes.
+#[derive(Debug, Default)]
+pub(super) struct SandboxRemovals {
+    under_way: JoinSet<()>,
+    /// When that of a sandbox that is still there was begun last.
+    begun: HashMap<String, Instant>,
+}
+
 /// Removes sandboxes, so many at a time with those that hang since an earlier round, and
-/// does not wait for any that hangs.
+/// does not wait for any that hangs. Those come first that had no place for longest: some
+/// that hang again and again must not keep the others.
 pub(super) async fn remove_sandboxes(
     with: &Arc<Collection>,
-    removals: &mut JoinSet<()>,
-    ids: Vec<String>,
+    removals: &mut SandboxRemovals,
+    mut ids: Vec<String>,
 ) {
+    let SandboxRemovals { under_way, begun } = removals;
+    let is_there = ids.iter().filter_map(|id| begun.remove_entry(id));
+    *begun = is_there.collect();
+    ids.sort_by_key(|id| begun.get(id).copied());
     let all = async {
         for id in ids {
-            while removals.len() >= PARALLEL_REMOVALS {
-                removals.join_next().await;
+            while under_way.len() >= PARALLEL_REMOVALS {
+                under_way.join_next().await;
             }
             let Some(removal) = with.removals.try_lock(&id) else {
                 continue;
             };
+            begun.insert(id.clone(), Instant::now());
             let with = Arc::clone(with);
-            removals.spawn(async move {
+            under_way.spawn(async move {
                 remove_sandbox(&with, &id).await;
                 drop(removal);
             });
         }
-        while removals.join_next().await.is_some() {}
+        while under_way.join_next().await.is_some() {}
     };
     // What is not begun by then is come back to in the next round.
     if tokio::time::timeout(SANDBOXES_MAY_TAKE, all).await.is_err() {

@@ -262,6 +262,34 @@ async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_st
 }
 
 #[tokio::test(start_paused = true)]
+async fn sandboxes_that_cannot_be_stopped_keep_no_others() {
+    let mut node = TestNode::new();
+    let uids: Vec<String> = (0..8).map(|number| format!("u{number}")).collect();
+    let pods: Vec<Value> = uids
+        .iter()
+        .map(|it| pod_running(it, it, &["run"]))
+        .collect();
+    let all: Vec<(&str, &Value)> = uids.iter().map(String::as_str).zip(&pods).collect();
+    run_and_forget(&mut node, &all).await;
+    node.runtime.set_faults(Faults {
+        sandbox_stop_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    let stay = |uid: &str| *uid < *"u4";
+    for sandbox in node.runtime.sandboxes() {
+        let fails = stay(&sandbox.pod_uid);
+        node.runtime
+            .set_call_fails("StopPodSandbox", &sandbox.id, fails);
+    }
+    for _ in 0..3 {
+        order_everything(&node);
+        tokio::time::sleep(Duration::from_secs(180)).await;
+    }
+    let left = node.runtime.sandboxes();
+    assert!(left.len() == PARALLEL_REMOVALS && left.iter().all(|it| stay(&it.pod_uid)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_pod_left_that_its_source_took_back_goes_while_another_source_is_away() {
     let mut node = TestNode::new();
     let unknown = pod_running("b", "u2", &["run"]);
