@@ -363,8 +363,10 @@ impl Images {
         let pulled = match joined.await {
             Ok(pulled) => pulled,
             Err(error) => {
-                if let Some(intent) = intent.filter(|_| !error.is_no_answer()) {
-                    intent.answered();
+                match intent {
+                    Some(intent) if error.is_no_answer() => intent.unanswered(),
+                    Some(intent) => intent.answered(),
+                    None => {}
                 }
                 event(ImageEvent::warning(
                     "Failed",

@@ -37,9 +37,11 @@ const MAX_FILE_BYTES: u64 = 24 << 20;
 const MAX_IMAGES: usize = 2_000;
 /// Most pulls of which the end is not known.
 const MAX_INTENTS: usize = 1_000;
-/// So long a pull may go on in the runtime when nobody waits for it any more: as long as
-/// one may take, and a little more.
-const INTENT_COUNTS_FOR: Duration = Duration::from_secs(61 * 60);
+/// So long a pull may go on in the runtime of which the runtime told no end: as long as one
+/// may take, and a little more.
+const UNANSWERED_COUNTS_FOR: Duration = Duration::from_secs(61 * 60);
+/// The same of one that this process gave up: the runtime has been told so.
+const GIVEN_UP_COUNTS_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// What is in the file.
 #[derive(Clone, Serialize, Deserialize)]
@@ -73,7 +75,7 @@ struct State {
     content: Content,
     /// How many wait for the end of each pull.
     waiting: BTreeMap<String, usize>,
-    /// Since when pulls may go on of which nobody waits for the end.
+    /// Until when pulls may go on of which nobody waits for the end.
     left: BTreeMap<String, Instant>,
     /// Counts what is learned.
     learned: u64,
@@ -90,23 +92,29 @@ pub(super) enum NotIntended {
     TooMany,
 }
 
-/// A pull by a pod's credentials. When it is dropped without an answer the pull may go on.
+/// A pull by a pod's credentials. When it is dropped without a word it was given up, and
+/// may go on for a while.
 pub(super) struct PullIntent {
     pulled: PulledImages,
     name: String,
-    is_answered: bool,
+    counts_for: Option<Duration>,
 }
 
 impl PullIntent {
     /// The runtime has told what the pull came to.
     pub(super) fn answered(mut self) {
-        self.is_answered = true;
+        self.counts_for = None;
+    }
+
+    /// The runtime gives no answer: nobody knows whether it goes on.
+    pub(super) fn unanswered(mut self) {
+        self.counts_for = Some(UNANSWERED_COUNTS_FOR);
     }
 }
 
 impl Drop for PullIntent {
     fn drop(&mut self) {
-        self.pulled.ended(&self.name, self.is_answered);
+        self.pulled.ended(&self.name, self.counts_for);
     }
 }
 
@@ -124,8 +132,8 @@ impl PulledImages {
             intents: BTreeMap::new(),
             images: BTreeMap::new(),
         });
-        let now = Instant::now();
-        let left = content.intents.keys().map(|name| (name.clone(), now));
+        let until = Instant::now() + UNANSWERED_COUNTS_FOR;
+        let left = content.intents.keys().map(|name| (name.clone(), until));
         let state = State {
             left: left.collect(),
             content,
@@ -187,7 +195,7 @@ impl PulledImages {
         let intent = PullIntent {
             pulled: self.clone(),
             name,
-            is_answered: false,
+            counts_for: Some(GIVEN_UP_COUNTS_FOR),
         };
         match saving.finished().await {
             Ok(()) => Ok(intent),
@@ -198,10 +206,13 @@ impl PulledImages {
         }
     }
 
-    fn ended(&self, name: &str, is_answered: bool) {
+    fn ended(&self, name: &str, counts_for: Option<Duration>) {
         let state = &mut *self.state();
-        if !is_answered {
-            state.left.insert(name.to_owned(), Instant::now());
+        if let Some(counts_for) = counts_for {
+            let until = Instant::now() + counts_for;
+            // Another pull of the name may count for longer.
+            let left = state.left.entry(name.to_owned()).or_insert(until);
+            *left = until.max(*left);
         }
         if let Some(waiting) = state.waiting.get_mut(name) {
             *waiting -= 1;
@@ -273,6 +284,12 @@ impl State {
             intent.is_some_and(|it| it.before.as_ref() != Some(&image.id))
         });
         if has_come {
+            let names = image.repo_tags.join(", ");
+            tracing::warn!(
+                image = names,
+                "it came while a pull of it by a pod's Secret may have been under way: no pod \
+                 has it until it is pulled by a Secret, or removed and imported again later"
+            );
             let nobody = ImageRecord::default();
             self.content.images.insert(image.id.clone(), nobody);
         }
@@ -282,7 +299,8 @@ impl State {
     /// Forgets pulls that are over; whether there were any.
     fn forget_intents(&mut self) -> bool {
         let State { waiting, left, .. } = self;
-        left.retain(|_, since| since.elapsed() < INTENT_COUNTS_FOR);
+        let now = Instant::now();
+        left.retain(|_, until| now < *until);
         let count = self.content.intents.len();
         let intents = &mut self.content.intents;
         intents.retain(|name, _| waiting.contains_key(name) || left.contains_key(name));

@@ -201,6 +201,24 @@ async fn a_pull_that_nobody_waits_for_any_more_makes_no_image_everybodys() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_imported_some_minutes_after_a_pull_was_given_up_is_everybodys() {
+    let case = private();
+    case.runtime.set_pull_hangs(IMAGE, true);
+    let pod = with_image("u", IMAGE, "IfNotPresent");
+    let right = by("right");
+    let given_up = tokio::time::timeout(PULL, case.ensure_by(&pod, &right));
+    assert!(given_up.await.is_err());
+    tokio::time::advance(Duration::from_secs(6 * 60)).await;
+    let pulled = &case.images.pulled;
+    // The list of each minute.
+    pulled.listed(pulled.before_list(), &[]);
+    case.runtime.add_image(IMAGE, true);
+    let images = case.runtime.list_images().await.unwrap();
+    pulled.listed(pulled.before_list(), &images);
+    assert_eq!(case.never(&nothing()).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_disk_for_its_name_no_pull_by_a_secret_begins() {
     let case = private();
     case.writing.abort();
