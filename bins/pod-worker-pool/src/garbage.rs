@@ -156,11 +156,15 @@ async fn collect(
     let removed = containers::remove_containers(with, dead, &known).await;
     let sandboxes = plan::sandboxes(&relist, &known, &removed);
     containers::remove_sandboxes(with, removals, sandboxes).await;
-    files::collect_files(with, &relist, &known, &removed).await;
+    let left = files::collect_files(with, &relist, &known, &removed).await;
     files::prune_log_links(with).await;
+    let Some(left) = left else {
+        return;
+    };
     let recorded = with.records.uids();
-    with.departed
-        .retain(|uid| relist.pods.contains_key(uid) || recorded.contains(uid));
+    with.departed.retain(|uid| {
+        relist.pods.contains_key(uid) || recorded.contains(uid) || left.contains(uid)
+    });
 }
 
 #[cfg(test)]

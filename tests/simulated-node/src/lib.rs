@@ -115,6 +115,8 @@ pub struct NodeState {
     pub volumes_fail: bool,
     /// Whether the cgroups of all pods together cannot be made.
     pub class_cgroups_fail: bool,
+    /// No logs of a whole pod can be removed.
+    pub pod_logs_fail: bool,
     /// Files in volumes, by the pod's UID and the volume's name.
     pub files: BTreeMap<(String, String), Files>,
     /// Pods with a volume on a file system that hangs.
@@ -580,6 +582,9 @@ impl Logs for MemoryHost {
     }
 
     async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        if self.state().pod_logs_fail {
+            return Err(simulated_failure());
+        }
         self.state().logs.remove(pod);
         Ok(())
     }

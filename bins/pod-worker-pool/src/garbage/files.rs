@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future, stream};
 use node_host::NodeError;
 use pod::PodIdentity;
 
@@ -20,34 +20,45 @@ use crate::relist::Relist;
 /// by itself, and the next round finds it done.
 const MAY_TAKE: Duration = Duration::from_secs(10);
 
-/// What pods that are gone left on the node.
+/// Removes what pods that are gone left on the node. Answers with those of which something
+/// could not be removed, unless it could not be looked for at all.
 pub(super) async fn collect_files(
     with: &Collection,
     relist: &Relist,
     known: &Known<'_>,
     removed: &HashSet<String>,
-) {
+) -> Option<HashSet<String>> {
     let mut uids = with.records.uids();
-    let found = attempt(with, "pod directories", with.host.pod_directories()).await;
-    uids.extend(found.unwrap_or_default());
-    let found = attempt(with, "pod cgroups", with.host.pod_cgroups()).await;
-    uids.extend(found.unwrap_or_default());
+    let directories = attempt(with, "pod directories", with.host.pod_directories()).await;
+    let cgroups = attempt(with, "pod cgroups", with.host.pod_cgroups()).await;
+    let all_found = directories.is_some() && cgroups.is_some();
+    uids.extend(directories.unwrap_or_default());
+    uids.extend(cgroups.unwrap_or_default());
     uids.retain(|uid| plan::is_gone(uid, relist, known));
-    stream::iter(uids)
-        .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
-            let has_containers = plan::has_containers(&uid, relist, removed);
-            remove_files(with, &uid, known, has_containers).await;
-        })
+    let removals = stream::iter(uids).map(|uid| async move {
+        let has_containers = plan::has_containers(&uid, relist, removed);
+        let is_gone = remove_files(with, &uid, known, has_containers).await;
+        (!is_gone).then_some(uid)
+    });
+    let mut left: HashSet<String> = removals
+        .buffer_unordered(PARALLEL_REMOVALS)
+        .filter_map(future::ready)
+        .collect()
         .await;
 
-    let found = attempt(with, "pod logs", with.host.pod_logs()).await;
-    let mut logs = found.unwrap_or_default();
+    let mut logs = attempt(with, "pod logs", with.host.pod_logs()).await?;
     logs.retain(|pod| known.contents_are_garbage(pod.uid()));
-    stream::iter(logs)
-        .for_each_concurrent(PARALLEL_REMOVALS, |pod| async move {
-            remove_pod_logs(with, &pod, known).await;
-        })
+    let removals = stream::iter(logs).map(|pod| async move {
+        let is_gone = remove_pod_logs(with, &pod, known).await;
+        (!is_gone).then(|| pod.uid().to_owned())
+    });
+    let logs_left: Vec<String> = removals
+        .buffer_unordered(PARALLEL_REMOVALS)
+        .filter_map(future::ready)
+        .collect()
         .await;
+    left.extend(logs_left);
+    all_found.then_some(left)
 }
 
 /// Links to logs of which nothing is left.
@@ -67,28 +78,35 @@ pub(super) async fn remove_log(
     attempt(with, "logs", removal).await.is_some()
 }
 
-async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) {
+async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) -> bool {
     let Some(_lock) = with.still_garbage(pod.uid(), known).await else {
-        return;
+        return false;
     };
-    attempt(with, "pod logs", with.host.remove_pod_logs(pod)).await;
+    attempt(with, "pod logs", with.host.remove_pod_logs(pod))
+        .await
+        .is_some()
 }
 
-async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>, has_containers: bool) {
+async fn remove_files(
+    with: &Collection,
+    uid: &str,
+    known: &Known<'_>,
+    has_containers: bool,
+) -> bool {
     // With the lock no step of the pod can run; without a worker none has
     // begun. A pod that comes back now waits until its old files are gone.
     let Some(_lock) = with.locks.try_lock(uid) else {
-        return;
+        return false;
     };
     let Ok(workers) = with.pool.summaries().await else {
-        return;
+        return false;
     };
     let known = Known {
         workers: &workers,
         ..*known
     };
     if !known.is_unknown(uid) {
-        return;
+        return false;
     }
     let removal = async {
         with.host.tear_down_volumes(uid).await?;
@@ -101,6 +119,7 @@ async fn remove_files(with: &Collection, uid: &str, known: &Known<'_>, has_conta
     if removed.is_some() && !has_containers {
         with.records.remove(uid);
     }
+    removed.is_some()
 }
 
 /// What an operation of the node came to, unless it failed or takes too long.

@@ -313,10 +313,19 @@ async fn what_a_pod_left_that_its_source_took_back_goes_while_another_source_is_
         ]
     };
     assert_eq!([is_left("u1"), is_left("u2")], [[true; 3]; 2]);
-    node.life().garbage.order(Order::Everything {
+    let order = Order::Everything {
         desired,
         sources_ready: false,
-    });
+    };
+    node.host.state().pod_logs_fail = true;
+    // Long enough for a round.
+    for _ in 0..3 {
+        node.life().garbage.order(order.clone());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(is_left("u1"), [false, false, true]);
+    node.host.state().pod_logs_fail = false;
+    node.life().garbage.order(order);
     eventually("nothing of it is left", || is_left("u1") == [false; 3]).await;
     assert_eq!(is_left("u2"), [true; 3], "nobody can tell of that one");
 }
