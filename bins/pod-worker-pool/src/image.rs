@@ -359,7 +359,8 @@ impl Images {
                 return Err(self.left_alone(&request, ImageFailure::ErrImagePull, message));
             }
         };
-        let joined = self.queue.join(&request.spec, credentials.all, sandbox);
+        let (joined, has_begun) = self.queue.join(&request.spec, credentials.all, sandbox);
+        let intent = intent.map(|it| it.counts_once(has_begun));
         let pulled = match joined.await {
             Ok(pulled) => pulled,
             Err(error) => {

@@ -25,7 +25,7 @@ use state_file::{Saver, Saving, StateFile, Writer};
 use tokio::time::Instant;
 
 use super::access::{ImageRecord, Key, Proof};
-use super::queue::locked;
+use super::queue::{HasBegun, locked};
 
 /// Name of the file.
 const FILE: &str = "pulled-images.json";
@@ -98,9 +98,17 @@ pub(super) struct PullIntent {
     pulled: PulledImages,
     name: String,
     counts_for: Option<Duration>,
+    has_begun: HasBegun,
 }
 
 impl PullIntent {
+    /// It counts from when the runtime is asked: what ends before that made nothing.
+    pub(super) fn counts_once(self, has_begun: HasBegun) -> PullIntent {
+        let mut intent = self;
+        intent.has_begun = has_begun;
+        intent
+    }
+
     /// The runtime has told what the pull came to.
     pub(super) fn answered(mut self) {
         self.counts_for = None;
@@ -114,7 +122,9 @@ impl PullIntent {
 
 impl Drop for PullIntent {
     fn drop(&mut self) {
-        self.pulled.ended(&self.name, self.counts_for);
+        let has_begun = self.has_begun.load(std::sync::atomic::Ordering::Relaxed);
+        let counts_for = self.counts_for.filter(|_| has_begun);
+        self.pulled.ended(&self.name, counts_for);
     }
 }
 
@@ -196,6 +206,7 @@ impl PulledImages {
             pulled: self.clone(),
             name,
             counts_for: Some(GIVEN_UP_COUNTS_FOR),
+            has_begun: HasBegun::default(),
         };
         match saving.finished().await {
             Ok(()) => Ok(intent),

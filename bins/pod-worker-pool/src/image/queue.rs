@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +65,9 @@ fn too_many() -> RuntimeError {
 /// An image, and what it is pulled by.
 type Wanted = (String, Vec<Credential>);
 
+/// Whether the runtime has been asked for a pull: before that it waits for its turn.
+pub(super) type HasBegun = Arc<AtomicBool>;
+
 /// Pulls of all pods.
 pub(super) struct PullQueue {
     runtime: Arc<dyn ContainerRuntime>,
@@ -72,7 +76,7 @@ pub(super) struct PullQueue {
     places: Arc<Semaphore>,
     rate: Option<Arc<Mutex<TokenBucket>>>,
     begun: Instant,
-    pulls: Mutex<HashMap<Wanted, WeakShared<PullFuture>>>,
+    pulls: Mutex<HashMap<Wanted, (WeakShared<PullFuture>, HasBegun)>>,
 }
 
 impl PullQueue {
@@ -97,13 +101,17 @@ impl PullQueue {
         spec: &v1::ImageSpec,
         credentials: Vec<Credential>,
         sandbox: Option<v1::PodSandboxConfig>,
-    ) -> Pull {
+    ) -> (Pull, HasBegun) {
         let wanted = (spec.image.clone(), credentials.clone());
         let mut pulls = locked(&self.pulls);
-        pulls.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
-        if let Some(pull) = pulls.get(&wanted).and_then(WeakShared::upgrade) {
-            return pull;
+        pulls.retain(|_, (pull, _)| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
+        if let Some((pull, has_begun)) = pulls.get(&wanted)
+            && let Some(pull) = pull.upgrade()
+        {
+            return (pull, Arc::clone(has_begun));
         }
+        let has_begun = HasBegun::default();
+        let begins = Arc::clone(&has_begun);
         let runtime = Arc::clone(&self.runtime);
         let (turns, places) = (Arc::clone(&self.turns), Arc::clone(&self.places));
         let (rate, queue_begun) = (self.rate.clone(), self.begun);
@@ -119,6 +127,7 @@ impl PullQueue {
             {
                 return Err(too_many());
             }
+            begins.store(true, Ordering::Relaxed);
             let mut call = pin!(pull_by(&*runtime, spec, credentials, sandbox));
             let in_time = timeout(TURN, &mut call).await;
             drop(turn);
@@ -133,8 +142,9 @@ impl PullQueue {
             })
         };
         let pull = pull.boxed().shared();
-        pulls.extend(pull.downgrade().map(|weak| (wanted, weak)));
-        pull
+        let weak = pull.downgrade();
+        pulls.extend(weak.map(|weak| (wanted, (weak, Arc::clone(&has_begun)))));
+        (pull, has_begun)
     }
 }
 

@@ -219,6 +219,25 @@ async fn what_is_imported_some_minutes_after_a_pull_was_given_up_is_everybodys()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pull_that_was_given_up_before_its_turn_counts_for_nothing() {
+    let case = case(1);
+    case.runtime.add_image("b.io/web:1", false);
+    case.runtime.set_pull_hangs("b.io/web:1", true);
+    case.runtime.add_image(IMAGE, false);
+    let first = with_image("v", "b.io/web:1", "IfNotPresent");
+    let mut first = std::pin::pin!(case.ensure(&first));
+    let short = Duration::from_millis(10);
+    assert!(tokio::time::timeout(short, &mut first).await.is_err());
+    let pod = with_image("u", IMAGE, "IfNotPresent");
+    let right = by("right");
+    let given_up = tokio::time::timeout(short, case.ensure_by(&pod, &right));
+    assert!(given_up.await.is_err());
+    assert_eq!(case.pulls(), 1);
+    case.runtime.add_image(IMAGE, true);
+    assert_eq!(case.never(&nothing()).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_disk_for_its_name_no_pull_by_a_secret_begins() {
     let case = private();
     case.writing.abort();
