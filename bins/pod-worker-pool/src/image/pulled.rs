@@ -295,9 +295,9 @@ impl State {
             intent.is_some_and(|it| it.before.as_ref() != Some(&image.id))
         });
         if has_come {
-            let names = image.repo_tags.join(", ");
             tracing::warn!(
-                image = names,
+                image = image.id,
+                names = image.repo_tags.join(", "),
                 "it came while a pull of it by a pod's Secret may have been under way: no pod \
                  has it until it is pulled by a Secret, or removed and imported again later"
             );
