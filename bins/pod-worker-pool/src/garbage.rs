@@ -127,7 +127,6 @@ impl GarbageCollector {
                 dead::collect_containers(with, &uid).await;
             }
             if let Some((desired, sources_ready)) = pending.everything {
-                self.left.begin();
                 collect(with, &mut sandboxes, &desired, sources_ready).await;
                 self.left.end();
                 images.lock().await.run(with).await;

@@ -75,8 +75,8 @@ impl Store {
         pods.take(MAX_PODS).collect()
     }
 
-    /// Saves all of it. What it replaces must not outlive it: newer statuses are published
-    /// though they cannot be saved, and would go back to these.
+    /// Saves all of it. Where that fails the older file stays: what it knows of other pods is
+    /// worth more than the change that a kill would lose then.
     pub(crate) fn save(&self, pods: &[PodDocument]) -> Result<(), StateFileError> {
         let saving = pods.iter().filter_map(|document| {
             Some(Saving {
@@ -84,7 +84,7 @@ impl Store {
                 pod: serde_json::from_slice(document.json()).ok()?,
             })
         });
-        self.0.save_or_remove(&saving.collect::<Vec<_>>())
+        self.0.save(&saving.collect::<Vec<_>>())
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Left(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was noted since the round began.
+    /// What was noted since the last round ended: what goes on beside the rounds, too.
     noted: BTreeSet<String>,
     /// What is told until the next one has ended; empty if nothing is left.
     told: String,
@@ -25,11 +25,6 @@ enum Change {
 }
 
 impl Left {
-    /// A round begins.
-    pub(super) fn begin(&self) {
-        self.lock().noted.clear();
-    }
-
     /// Something cannot be removed.
     pub(super) fn note(&self, what: impl Display, error: impl Display) {
         let noted = format!("{what}: {error}");
@@ -48,7 +43,8 @@ impl Left {
 
     fn tell(&self) -> Option<Change> {
         let state = &mut *self.lock();
-        let told = match (state.noted.first(), state.noted.len()) {
+        let noted = std::mem::take(&mut state.noted);
+        let told = match (noted.first(), noted.len()) {
             (None, _) => String::new(),
             (Some(first), 1) => format!("garbage is left: {first}"),
             (Some(first), all) => format!("garbage is left: {first}, and {} more", all - 1),
@@ -79,7 +75,6 @@ mod tests {
     fn what_is_left_round_after_round_is_logged_once_and_shown_as_long_as_it_is() {
         let left = Left::default();
         let round = |of: &[&str]| {
-            left.begin();
             for id in of {
                 left.note(format_args!("container {id}"), "refused");
             }
