@@ -5,8 +5,6 @@
 //! what a process says that may be broken into. So all pods are kept as they came, each is
 //! looked at when it comes, and one at a time is read again when it is shown.
 
-mod maps;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,11 +12,12 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::list_pod_statuses_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
+use pod::core::PodStatus;
 use pod::items::{ItemBudget, MAX_ITEMS};
 use pod::{Pod, PodExt as _, PodIdentity, ephemeral, identity};
 use serde::ser::Error as _;
-use serde::{Deserialize as _, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use topology::Process;
 
 use crate::connection::{Connection, DEADLINE, EXTRA_DEADLINE};
@@ -31,11 +30,13 @@ const MAX_NAMES_IN_ERROR: usize = 10;
 /// Items in the lists of a pod: as many as its manifest may have, and as many in its status.
 const MAX_ITEMS_WITH_STATUS: usize = 2 * MAX_ITEMS;
 
-/// A pod with its status, decoded and as it came.
+/// Most maps of a pod; one with as many items in its lists as there may be has fewer.
+const MAX_MAPS: usize = 100_000;
+
+/// A pod with its status, read.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedPod {
     pub(crate) pod: Pod,
-    pub(crate) json: Value,
     /// What its worker last did and why, or empty.
     pub(crate) last_plan: String,
     /// Error of its last sync, or empty.
@@ -43,17 +44,10 @@ pub(crate) struct ListedPod {
 }
 
 impl ListedPod {
-    fn decode(json: &[u8]) -> Option<ListedPod> {
-        let json: Value = serde_json::from_slice(json).ok()?;
-        ListedPod::new(json)
-    }
-
     /// A pod from its JSON.
-    pub(crate) fn new(json: Value) -> Option<ListedPod> {
-        let pod = Pod::deserialize(&json).ok()?;
+    pub(crate) fn decode(json: &[u8]) -> Option<ListedPod> {
         Some(ListedPod {
-            pod,
-            json,
+            pod: serde_json::from_slice(json).ok()?,
             last_plan: String::new(),
             sync_error: String::new(),
         })
@@ -92,8 +86,8 @@ impl PodEntry {
     /// A pod of this JSON; none where it is no pod that a node has.
     pub(crate) fn new(json: Vec<u8>) -> Option<PodEntry> {
         let mut value = serde_json::Deserializer::from_slice(&json);
-        let items = ItemBudget::new(MAX_ITEMS_WITH_STATUS);
-        if !items.has_room_for(&mut value).ok()? || !maps::are_few(&json) {
+        let budget = ItemBudget::new(MAX_ITEMS_WITH_STATUS).with_maps(MAX_MAPS);
+        if !budget.has_room_for(&mut value).ok()? {
             return None;
         }
         let listed = ListedPod::decode(&json)?;
@@ -128,9 +122,8 @@ impl PodEntry {
         let listed = ListedPod::decode(&self.json);
         let unreadable = || Failure::NotFound(format!("{} is no pod", self.full_name()));
         let mut listed = listed.ok_or_else(unreadable)?;
-        if self.is_pending && listed.pod.status.is_none() {
-            listed.json["status"] = json!({"phase": "Pending"});
-            listed = ListedPod::new(listed.json).ok_or_else(unreadable)?;
+        if self.is_pending {
+            listed.pod.status.get_or_insert_with(pending);
         }
         listed.last_plan.clone_from(&self.last_plan);
         listed.sync_error.clone_from(&self.sync_error);
@@ -138,11 +131,22 @@ impl PodEntry {
     }
 }
 
-/// Read when it is written.
+/// As it came, read when it is written.
 impl Serialize for PodEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let listed = self.read().map_err(S::Error::custom)?;
-        listed.json.serialize(serializer)
+        let mut json: Value = serde_json::from_slice(&self.json).map_err(S::Error::custom)?;
+        if self.is_pending && json["status"].is_null() {
+            json["status"] = serde_json::to_value(pending()).map_err(S::Error::custom)?;
+        }
+        json.serialize(serializer)
+    }
+}
+
+/// The status of a pod that has none yet.
+fn pending() -> PodStatus {
+    PodStatus {
+        phase: Some("Pending".to_owned()),
+        ..PodStatus::default()
     }
 }
 
@@ -298,6 +302,8 @@ fn names<'a>(pods: impl ExactSizeIterator<Item = &'a PodEntry>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn pod(namespace: &str, name: &str, uid: &str) -> Value {
@@ -388,7 +394,8 @@ mod tests {
         let told: Vec<_> = read
             .iter()
             .map(|listed| {
-                let phase = listed.json["status"]["phase"].as_str().unwrap();
+                let status = listed.pod.status.as_ref().unwrap();
+                let phase = status.phase.as_deref().unwrap();
                 (listed.pod.name(), phase, listed.last_plan.as_str())
             })
             .collect();
@@ -408,6 +415,9 @@ mod tests {
             pod
         };
         let many = vec![json!({}); MAX_ITEMS_WITH_STATUS + 1];
+        let maps: Value = (0..MAX_MAPS)
+            .map(|number| (number.to_string(), json!({})))
+            .collect();
         let mut hostile = vec![
             json!([]),
             json!({}),
@@ -424,6 +434,8 @@ mod tests {
             // Two bytes each as text, and kilobytes each as containers or their statuses.
             with("/spec/containers", json!(many[..MAX_ITEMS / 2])),
             with("/status", json!({ "containerStatuses": many })),
+            // Four bytes each as text, and hundreds each when it is printed.
+            with("/status", json!({ "unknown": maps })),
         ];
         let mut init = with("/spec/containers", json!([{ "name": "c" }]));
         init["spec"]["initContainers"] = json!([{ "name": "c" }]);

@@ -17,11 +17,12 @@ use rand::rngs::SmallRng;
 use runtime_gate::Gate;
 use topology::{Identities, Process};
 
+use crate::departed::Departed;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::eviction::{self, Evictions, Gauge, NodeConditions};
 use crate::files_in_memory::FilesInMemory;
-use crate::garbage::{Collection, Departed, GarbageCollector};
+use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
 use crate::image::{

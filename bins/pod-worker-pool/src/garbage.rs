@@ -10,7 +10,6 @@
 mod collection;
 mod containers;
 mod dead;
-mod departed;
 mod disk;
 mod files;
 mod images;
@@ -31,7 +30,6 @@ use plan::Known;
 use space::SpaceOrders;
 
 pub(crate) use collection::Collection;
-pub(crate) use departed::Departed;
 
 /// What to collect.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,6 +39,7 @@ mod abandoned_start;
 mod assembly;
 mod cgroup_driver;
 mod class_cgroups;
+mod departed;
 mod doorbell;
 mod events;
 mod eviction;

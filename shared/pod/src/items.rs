@@ -1,6 +1,6 @@
-//! How many items the lists of a pod may have, counted before any type is made of them: `{}`
-//! are two bytes in a text, and some 3 KiB as a volume, which has a field for each kind
-//! there is.
+//! How many items the lists of a pod may have, and how many maps where that matters, counted
+//! before any type is made of them: `{}` are two bytes in a text, and some 3 KiB as a volume,
+//! which has a field for each kind there is; `{"":` are four, and some 600 as a value.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,38 +23,61 @@ const LISTS_OF_LARGE: [&str; 4] = [
     "volumes",
 ];
 
-/// How many items may still come; nothing once there were more.
+/// How many items and maps may still come; nothing once there were more of either.
 #[derive(Debug)]
-pub struct ItemBudget(Cell<Option<usize>>);
+pub struct ItemBudget {
+    items: Cell<Option<usize>>,
+    maps: Cell<Option<usize>>,
+}
 
 impl ItemBudget {
     /// For so many.
     #[must_use]
     pub fn new(items: usize) -> ItemBudget {
-        ItemBudget(Cell::new(Some(items)))
+        ItemBudget {
+            items: Cell::new(Some(items)),
+            maps: Cell::new(Some(usize::MAX)),
+        }
     }
 
-    /// Whether there is room for all items of the lists in a value, which is not kept.
+    /// And for so many maps.
+    #[must_use]
+    pub fn with_maps(self, maps: usize) -> ItemBudget {
+        self.maps.set(Some(maps));
+        self
+    }
+
+    /// Whether there is room for all items of the lists and all maps in a value, which is
+    /// not kept.
     ///
     /// # Errors
     /// When it is no value, as far as it was looked at.
     pub fn has_room_for<'de, D: Deserializer<'de>>(&self, value: D) -> Result<bool, D::Error> {
         let counted = Count {
-            left: &self.0,
+            left: self,
             each: 1,
         }
         .deserialize(value);
-        match self.0.get() {
-            None => Ok(false),
-            Some(_) => counted.map(|()| true),
+        match (self.items.get(), self.maps.get()) {
+            (Some(_), Some(_)) => counted.map(|()| true),
+            _ => Ok(false),
         }
     }
 }
 
-/// Counts the items in a value. In a list, each counts as `each`.
+/// Takes so many of those that may still come.
+fn take<E: Error>(left: &Cell<Option<usize>>, count: usize) -> Result<(), E> {
+    left.set(left.get().and_then(|left| left.checked_sub(count)));
+    match left.get() {
+        Some(_) => Ok(()),
+        None => Err(E::custom("too many items or maps")),
+    }
+}
+
+/// Counts the items and maps in a value. In a list, each item counts as `each`.
 #[derive(Clone, Copy)]
 struct Count<'a> {
-    left: &'a Cell<Option<usize>>,
+    left: &'a ItemBudget,
     each: usize,
 }
 
@@ -100,17 +123,13 @@ impl<'de> Visitor<'de> for Count<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let inner = Count { each: 1, ..self };
         while items.next_element_seed(inner)?.is_some() {
-            let left = self.left.get();
-            let left = left.and_then(|left| left.checked_sub(self.each));
-            self.left.set(left);
-            if left.is_none() {
-                return Err(A::Error::custom("too many items"));
-            }
+            take(&self.left.items, self.each)?;
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        take(&self.left.maps, 1)?;
         while let Some(each) = fields.next_key_seed(Weight)? {
             fields.next_value_seed(Count { each, ..self })?;
         }
@@ -161,6 +180,26 @@ mod tests {
         let found = (0..100).find(in_text).unwrap();
         assert_eq!((0..100).find(in_value), Some(found));
         found
+    }
+
+    #[test]
+    fn maps_count_wherever_they_are_and_only_where_they_are_bounded() {
+        for (json, maps) in [
+            (r#"[{"a":[1,-1,0.5,"x",null,true]},{}]"#.to_owned(), 2),
+            (r#"[{"":{"":{}}}]"#.to_owned(), 3),
+            // In a text they are none.
+            (format!("\"{}\"", "{".repeat(20)), 0),
+        ] {
+            let has_room = |budget: ItemBudget| {
+                let mut value = serde_json::Deserializer::from_str(&json);
+                budget.has_room_for(&mut value).unwrap()
+            };
+            assert!(has_room(ItemBudget::new(100)), "{json}");
+            assert!(has_room(ItemBudget::new(100).with_maps(maps)), "{json}");
+            if let Some(fewer) = maps.checked_sub(1) {
+                assert!(!has_room(ItemBudget::new(100).with_maps(fewer)), "{json}");
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! How a described pod looks.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
+fn decoded(json: Value) -> Option<ListedPod> {
+    ListedPod::decode(json.to_string().as_bytes())
+}
+
 fn pod() -> ListedPod {
-    ListedPod::new(json!({
+    decoded(json!({
         "metadata": {
             "name": "web-n1", "namespace": "default", "uid": "u1",
             "labels": {"app": "web", "tier": "front"},

@@ -11,6 +11,10 @@ fn time(seconds: i64) -> String {
     timestamp(UnixNanos(seconds * SECOND))
 }
 
+fn decoded(json: Value) -> Option<ListedPod> {
+    ListedPod::decode(json.to_string().as_bytes())
+}
+
 fn pod(phase: &str, init: Value, containers: Value, ready: Option<(&str, i64)>) -> ListedPod {
     let spec = |statuses: &Value| -> Vec<Value> {
         let statuses = statuses.as_array().unwrap().iter();
@@ -25,7 +29,7 @@ fn pod(phase: &str, init: Value, containers: Value, ready: Option<(&str, i64)>) 
                    "reason": "ContainersNotReady"})
         })
         .collect();
-    ListedPod::new(json!({
+    decoded(json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u"},
         "spec": {"initContainers": spec(&init), "containers": spec(&containers)},
         "status": {
@@ -217,7 +221,7 @@ fn what_nobody_knows_any_more_is_not_drawn() {
         "{told:?}"
     );
     // Nothing at all.
-    let listed = ListedPod::new(json!({
+    let listed = decoded(json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u"},
         "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Pending"},
     }));
@@ -366,7 +370,7 @@ fn the_svg_is_a_file_of_its_own_with_a_title_for_each_bar() {
 
 #[test]
 fn the_svg_of_a_pod_without_a_history_says_so() {
-    let listed = ListedPod::new(json!({
+    let listed = decoded(json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": {"containers": []},
     }));
     let svg = as_svg(&listed.unwrap(), &[], UnixNanos(SECOND));

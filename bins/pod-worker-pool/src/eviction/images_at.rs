@@ -8,7 +8,7 @@ use std::time::Duration;
 use cri::ContainerRuntime;
 use tokio::time::Instant;
 
-/// How long an answer is taken for true.
+/// How long an answer counts before the runtime is asked again.
 const STANDS_FOR: Duration = Duration::from_secs(300);
 
 /// What the runtime said, and when it was asked.

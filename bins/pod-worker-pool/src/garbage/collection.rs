@@ -9,9 +9,9 @@ use node_config::ImageSettings;
 use node_host::NodeHost;
 use tokio::sync::OwnedMutexGuard;
 
-use super::departed::Departed;
 use super::left::Left;
 use super::plan::Known;
+use crate::departed::Departed;
 use crate::events::Events;
 use crate::image::PulledImages;
 use crate::locks::PodLocks;

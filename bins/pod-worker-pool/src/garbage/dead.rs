@@ -1,4 +1,5 @@
-//! Dead containers of pods that have workers, or had one that is forgotten, outside of a round of everything.
+//! Dead containers of pods that have workers, or had one that is forgotten, outside of a
+//! round of everything.
 
 use std::collections::HashSet;
 

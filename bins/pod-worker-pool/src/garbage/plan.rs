@@ -7,7 +7,7 @@ use cri::v1::ContainerState;
 use pod::PodIdentity;
 use pod_lifecycle::TerminationCause;
 
-use super::departed::Departed;
+use crate::departed::Departed;
 use crate::pool::WorkerSummary;
 use crate::relist::{ListedContainer, Relist, RuntimePod};
 

@@ -2,9 +2,9 @@
 //! pod's credentials are under way. In memory, and in one file for the next run.
 //!
 //! Before such a pull its name is saved, and waited for; what came of it is saved after it.
-//! So an image that the runtime has finished when this process was killed is not taken for
-//! one that was there before all pods, which everybody may have: what is listed under a
-//! name whose pull nobody has told the end of counts as pulled, and whoever wants it has to
+//! For example: this process is killed, and the runtime finishes the pull. That image must
+//! not count as one that was there before all pods, which every pod may have. So what is
+//! listed under a name whose pull has no known end counts as pulled, and who wants it has to
 //! pull it. A pull may go on in the runtime when nobody waits for it any more, so its name
 //! is kept for as long as one may take.
 //!
@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ pub(super) enum NotIntended {
     TooMany,
 }
 
-/// A pull by a pod's credentials. When it is dropped without a word it was given up, and
-/// may go on for a while.
+/// A pull by a pod's credentials. One that is dropped and neither [answered](Self::answered)
+/// nor [unanswered](Self::unanswered) was given up by this process; it may go on for a while.
 pub(super) struct PullIntent {
     pulled: PulledImages,
     name: String,
@@ -103,10 +104,9 @@ pub(super) struct PullIntent {
 
 impl PullIntent {
     /// It counts from when the runtime is asked: what ends before that made nothing.
-    pub(super) fn counts_once(self, has_begun: HasBegun) -> PullIntent {
-        let mut intent = self;
-        intent.has_begun = has_begun;
-        intent
+    pub(super) fn counts_once(mut self, has_begun: HasBegun) -> PullIntent {
+        self.has_begun = has_begun;
+        self
     }
 
     /// The runtime has told what the pull came to.
@@ -122,7 +122,7 @@ impl PullIntent {
 
 impl Drop for PullIntent {
     fn drop(&mut self) {
-        let has_begun = self.has_begun.load(std::sync::atomic::Ordering::Relaxed);
+        let has_begun = self.has_begun.load(Ordering::Relaxed);
         let counts_for = self.counts_for.filter(|_| has_begun);
         self.pulled.ended(&self.name, counts_for);
     }

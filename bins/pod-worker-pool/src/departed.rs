@@ -1,4 +1,5 @@
-//! [`Departed`]: pods that are gone though not all sources have delivered.
+//! [`Departed`]: pods that are gone though not all sources have delivered. The workers'
+//! actor notes them, and garbage collection looks there.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +21,12 @@ impl Departed {
     }
 
     /// Whether nobody wanted the pod any more when its worker was forgotten.
-    pub(super) fn contains(&self, uid: &str) -> bool {
+    pub(crate) fn contains(&self, uid: &str) -> bool {
         self.lock().contains(uid)
     }
 
     /// Keeps those of which something is left.
-    pub(super) fn retain(&self, is_left: impl Fn(&str) -> bool) {
+    pub(crate) fn retain(&self, is_left: impl Fn(&str) -> bool) {
         self.lock().retain(|uid| is_left(uid));
     }
 
