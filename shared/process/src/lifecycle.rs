@@ -332,14 +332,14 @@ pub fn shortened(text: &str, max_bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use super::*;
     use crate::notify_socket::tests::{read, unread};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_supervisor_that_hangs_delays_nobody_and_is_told_all_of_it_later() {
-        let (_directory, receiver, socket) = unread();
+    /// A supervisor that reads nothing, until there is no room for more.
+    async fn hanging() -> (tempfile::TempDir, UnixDatagram, Lifecycle) {
+        let (directory, receiver, socket) = unread();
         let lifecycle = Lifecycle::new(
             Some(socket),
             None,
@@ -350,6 +350,12 @@ mod tests {
             lifecycle.beat();
             tokio::time::advance(BEAT_INTERVAL).await;
         }
+        (directory, receiver, lifecycle)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_supervisor_that_hangs_delays_nobody_and_is_told_all_of_it_later() {
+        let (_directory, receiver, lifecycle) = hanging().await;
         lifecycle.ready();
         lifecycle.set_status("3 pods");
         // It reads again.
@@ -370,19 +376,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_to_be_kept_open_is_kept_once_a_supervisor_that_hung_reads_again() {
-        let (_directory, receiver, socket) = unread();
-        let lifecycle = Lifecycle::new(
-            Some(socket),
-            None,
-            CancellationToken::new(),
-            KeptOpen::default(),
-        );
+        let (_directory, receiver, lifecycle) = hanging().await;
         let mut waiting = 0;
         receiver.set_nonblocking(true).unwrap();
-        for _ in 0..1000 {
-            lifecycle.beat();
-            tokio::time::advance(BEAT_INTERVAL).await;
-        }
         let (mut far, lock) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         let mut is_open = || far.read(&mut [0]).is_err();

@@ -38,7 +38,7 @@ const PARTS: usize = bulkhead_api::codec::MAX_PARTS - 100;
 pub fn length(path: &str) -> Option<usize> {
     match path.rsplit('/').next() {
         Some("ListPodStatuses" | "ListDesiredPods" | "ReadLogs") => Some(18),
-        // All that is taken of a list.
+        // The most that is kept of a list.
         Some("ListEvents") => Some(4_000),
         _ => None,
     }

@@ -225,8 +225,8 @@ async fn a_container_that_cannot_be_removed_shows_in_the_status_until_it_is_gone
     assert!(!ids(&node).contains(&first));
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_stopped() {
+/// A node with eight pods, `u0` to `u7`, that nobody knows any more.
+async fn eight_forgotten() -> TestNode {
     let mut node = TestNode::new();
     let uids: Vec<String> = (0..8).map(|number| format!("u{number}")).collect();
     let pods: Vec<Value> = uids
@@ -235,6 +235,12 @@ async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_st
         .collect();
     let all: Vec<(&str, &Value)> = uids.iter().map(String::as_str).zip(&pods).collect();
     run_and_forget(&mut node, &all).await;
+    node
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_stopped() {
+    let node = eight_forgotten().await;
     node.runtime.set_faults(Faults {
         sandbox_stop_delay: Duration::from_secs(120),
         ..Faults::NONE
@@ -263,14 +269,7 @@ async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_st
 
 #[tokio::test(start_paused = true)]
 async fn sandboxes_that_cannot_be_stopped_keep_no_others() {
-    let mut node = TestNode::new();
-    let uids: Vec<String> = (0..8).map(|number| format!("u{number}")).collect();
-    let pods: Vec<Value> = uids
-        .iter()
-        .map(|it| pod_running(it, it, &["run"]))
-        .collect();
-    let all: Vec<(&str, &Value)> = uids.iter().map(String::as_str).zip(&pods).collect();
-    run_and_forget(&mut node, &all).await;
+    let node = eight_forgotten().await;
     node.runtime.set_faults(Faults {
         sandbox_stop_delay: Duration::from_secs(100),
         ..Faults::NONE

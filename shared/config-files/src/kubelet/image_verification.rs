@@ -80,24 +80,12 @@ fn is_pattern(pattern: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use node_config::{DirectoryLayout, NodeConfig};
-
     use super::*;
-    use crate::kubelet::KubeletConfig;
+    use crate::kubelet::tests::apply;
 
     /// What it comes to, and the fields that are warned of.
     fn applied(body: &str) -> Result<(ImageVerification, Vec<String>), String> {
-        let text = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{body}"
-        );
-        let mut config = NodeConfig::with_defaults("n", DirectoryLayout::below(Path::new("/n")));
-        let read =
-            KubeletConfig::parse(Path::new("/c.yaml"), &text).map_err(|it| it.to_string())?;
-        let warnings = read
-            .apply(&mut config, 2)
-            .map_err(|error| error.to_string())?;
+        let (config, warnings) = apply(body)?;
         let warned = warnings.into_iter().map(|warning| warning.field);
         Ok((config.images.verification, warned.collect()))
     }

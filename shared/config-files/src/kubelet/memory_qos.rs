@@ -57,31 +57,12 @@ impl Given<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use node_config::DirectoryLayout;
-
     use super::*;
-    use crate::kubelet::KubeletConfig;
+    use crate::kubelet::tests::apply;
 
     /// Memory QoS, and the fields that are warned of.
     fn applied(body: &str) -> Result<(Option<MemoryQos>, Vec<String>), String> {
-        let text = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{body}"
-        );
-        let directories = DirectoryLayout {
-            run_dir: "/r".into(),
-            state_dir: "/s".into(),
-            root_dir: "/k".into(),
-            log_dir: "/l".into(),
-            bin_dir: "/b".into(),
-        };
-        let mut config = NodeConfig::with_defaults("n", directories);
-        let read =
-            KubeletConfig::parse(Path::new("/c.yaml"), &text).map_err(|it| it.to_string())?;
-        let warnings = read
-            .apply(&mut config, 2)
-            .map_err(|error| error.to_string())?;
+        let (config, warnings) = apply(body)?;
         let warned = warnings.into_iter().map(|warning| warning.field);
         Ok((config.memory_qos, warned.collect()))
     }

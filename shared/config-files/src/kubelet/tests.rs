@@ -33,7 +33,8 @@ fn defaults() -> NodeConfig {
     NodeConfig::with_defaults("node", directories)
 }
 
-fn apply(body: &str) -> Result<(NodeConfig, Vec<Warning>), String> {
+/// What a configuration with these fields comes to, and what is warned of.
+pub(super) fn apply(body: &str) -> Result<(NodeConfig, Vec<Warning>), String> {
     let text = format!("{HEADER}{body}");
     let mut config = defaults();
     let parsed = KubeletConfig::parse(Path::new(PATH), &text);

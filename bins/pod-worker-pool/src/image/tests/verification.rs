@@ -185,14 +185,20 @@ async fn an_image_whose_pull_outlives_the_process_is_nobodys_until_it_is_pulled(
     assert_eq!(case.never(&nothing()).await, refused);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pull_that_nobody_waits_for_any_more_makes_no_image_everybodys() {
+/// A pull by a secret is under way in the runtime, and nobody waits for it any more.
+async fn given_up() -> Case {
     let case = private();
     case.runtime.set_pull_hangs(IMAGE, true);
     let pod = with_image("u", IMAGE, "IfNotPresent");
     let right = by("right");
     let given_up = tokio::time::timeout(PULL, case.ensure_by(&pod, &right));
     assert!(given_up.await.is_err());
+    case
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_nobody_waits_for_any_more_makes_no_image_everybodys() {
+    let case = given_up().await;
     case.runtime.add_image(IMAGE, true);
     // Asked for by another name of it.
     let id = case.runtime.list_images().await.unwrap()[0].id.clone();
@@ -202,12 +208,7 @@ async fn a_pull_that_nobody_waits_for_any_more_makes_no_image_everybodys() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_imported_some_minutes_after_a_pull_was_given_up_is_everybodys() {
-    let case = private();
-    case.runtime.set_pull_hangs(IMAGE, true);
-    let pod = with_image("u", IMAGE, "IfNotPresent");
-    let right = by("right");
-    let given_up = tokio::time::timeout(PULL, case.ensure_by(&pod, &right));
-    assert!(given_up.await.is_err());
+    let case = given_up().await;
     tokio::time::advance(Duration::from_secs(6 * 60)).await;
     let pulled = &case.images.pulled;
     // The list of each minute.

@@ -4,16 +4,28 @@ use futures_util::FutureExt as _;
 
 use super::*;
 
-#[tokio::test(start_paused = true)]
-async fn pods_end_with_the_node_though_the_state_disk_hangs() {
+/// A pool for which a shutdown waits, 20 s for all pods together.
+async fn guarded() -> Pool {
     let mut pool = Pool::start();
     pool.shutdown = vec![ShutdownGroup {
         priority: 0,
         grace: Duration::from_secs(20),
     }];
     pool.restart();
-    pool.run(&pod_running("a", "u1", &["run"])).await;
     eventually("a shutdown waits", || pool.logind.is_delayed()).await;
+    pool
+}
+
+/// Has the node shut down, until it waits for nobody.
+async fn goes_down(pool: &Pool) {
+    pool.logind.shut_down(true);
+    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_end_with_the_node_though_the_state_disk_hangs() {
+    let pool = guarded().await;
+    pool.run(&pod_running("a", "u1", &["run"])).await;
 
     blocking::stay_on_this_thread(|| Box::pin(std::future::pending()));
     pool.logind.shut_down(true);
@@ -27,16 +39,9 @@ async fn pods_end_with_the_node_though_the_state_disk_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away() {
-    let mut pool = Pool::start();
-    pool.shutdown = vec![ShutdownGroup {
-        priority: 0,
-        grace: Duration::from_secs(20),
-    }];
-    pool.restart();
+    let pool = guarded().await;
     pool.run(&pod_running("a", "u1", &["run"])).await;
-    eventually("a shutdown waits", || pool.logind.is_delayed()).await;
-    pool.logind.shut_down(true);
-    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    goes_down(&pool).await;
 
     // Nobody hears that it is cancelled.
     pool.logind.restart_bus();
@@ -47,16 +52,9 @@ async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away()
 
 #[tokio::test(start_paused = true)]
 async fn no_pod_starts_in_a_shutdown_of_which_logind_once_tells_nothing() {
-    let mut pool = Pool::start();
-    pool.shutdown = vec![ShutdownGroup {
-        priority: 0,
-        grace: Duration::from_secs(20),
-    }];
-    pool.restart();
+    let pool = guarded().await;
     pool.run(&pod_running("a", "u1", &["run"])).await;
-    eventually("a shutdown waits", || pool.logind.is_delayed()).await;
-    pool.logind.shut_down(true);
-    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    goes_down(&pool).await;
 
     pool.logind.leave_a_question_unanswered();
     pool.logind.shut_down(true);
@@ -74,13 +72,7 @@ async fn no_pod_starts_in_a_shutdown_of_which_logind_once_tells_nothing() {
 /// What waits for the disk has no order among itself.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_state_disk_hung() {
-    let mut pool = Pool::start();
-    pool.shutdown = vec![ShutdownGroup {
-        priority: 0,
-        grace: Duration::from_secs(20),
-    }];
-    pool.restart();
-    eventually("a shutdown waits", || pool.logind.is_delayed()).await;
+    let pool = guarded().await;
 
     let hangs = tokio::sync::watch::Sender::new(true);
     let (disk, waiting) = (hangs.subscribe(), std::cell::Cell::new(0));
@@ -96,8 +88,7 @@ async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_stat
         };
         Box::pin(reached.map(|()| Box::pin(std::future::ready(())) as blocking::After))
     });
-    pool.logind.shut_down(true);
-    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    goes_down(&pool).await;
     pool.logind.shut_down(false);
     eventually("the next one waits", || pool.logind.is_delayed()).await;
     hangs.send_replace(false);
@@ -106,7 +97,6 @@ async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_stat
         .await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let begun = tokio::time::Instant::now();
-    pool.logind.shut_down(true);
-    eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    goes_down(&pool).await;
     assert!(begun.elapsed() >= Duration::from_secs(8), "it was killed");
 }
