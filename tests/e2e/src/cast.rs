@@ -369,6 +369,12 @@ fn was_asked(ground: &Ground, name: &str) -> Result<()> {
 
 fn in_time(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
     ground.gone(name)?;
+    // Right after a restart a pod may be in no list though its container runs.
+    wait_for(&format!("nothing of {name} to run"), TIMEOUT, || {
+        let running = ground.running(name);
+        let running = running.map_err(|error| format!("{error:#}"))?;
+        (running == 0).then_some(()).ok_or(format!("{running} run"))
+    })?;
     let dismissed = time_of(ground, &format!("dismissed-{name}"))?;
     let Ok(lived) = time_of(ground, &format!("alive-{name}"))?.duration_since(dismissed) else {
         bail!("{name} ended before it was dismissed");
