@@ -288,9 +288,14 @@ fn drain(mut stream: impl Read) -> (Vec<u8>, u64) {
     (begin, kept.saturating_add(more.unwrap_or(0)))
 }
 
-/// The most memory that a program has had, as the kernel tells.
+/// The most memory that the command has had, as the kernel tells. Nothing before the kernel
+/// has named it after its program: until then its memory is still that of this process, which
+/// it shares from its start until its `execve` is done.
 fn most_memory_kib(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    if !status.starts_with("Name:\tbulkhead\n") {
+        return None;
+    }
     let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
