@@ -117,7 +117,7 @@ mod tests {
             refusals: Refusals::new(server, Arc::clone(&identities), None),
             identities,
         };
-        let caller = Caller::new(Peer { uid, pid: None }, Intake::new());
+        let caller = Caller::new(Peer { uid, pid: None }, Intake::new(u32::MAX));
         let cut = caller.cut.clone();
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = path.parse().unwrap();

@@ -13,12 +13,11 @@ use nix::errno::Errno;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
+use topology::ConnectionBudget;
 use tower::ServiceExt as _;
 
 use crate::calls::Service;
-use crate::limits::{
-    MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION, MAX_UNREAD_BYTES,
-};
+use crate::limits::{MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION};
 use crate::listener::{Accepted, Listener};
 use crate::places::Places;
 use crate::refusals::Refusals;
@@ -41,7 +40,6 @@ pub(crate) async fn serve<S>(
 where
     S: Service,
 {
-    let builder = builder();
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -53,8 +51,7 @@ where
         };
         match accepted {
             Ok(accepted) => {
-                let serving =
-                    serve_connection(builder.clone(), accepted, service.clone(), shutdown.clone());
+                let serving = serve_connection(accepted, service.clone(), shutdown.clone());
                 connections.spawn(serving);
             }
             Err(error) if is_lasting(&error) => return Err(error),
@@ -69,15 +66,15 @@ where
     Ok(())
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(budget: ConnectionBudget) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .initial_connection_window_size(MAX_UNREAD_BYTES)
-        .initial_stream_window_size(MAX_UNREAD_BYTES)
+        .initial_connection_window_size(budget.unread_bytes)
+        .initial_stream_window_size(budget.unread_bytes)
         // Both ends of a connection keep the last headers that differ (RFC 7541). Of
         // dates, which no caller reads, that would be sixty, each in a page of memory
         // that soon has nothing else.
@@ -85,13 +82,9 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-async fn serve_connection(
-    builder: Builder<TokioExecutor>,
-    accepted: Accepted,
-    service: impl Service,
-    shutdown: CancellationToken,
-) {
+async fn serve_connection(accepted: Accepted, service: impl Service, shutdown: CancellationToken) {
     let caller = accepted.caller();
+    let builder = builder(ConnectionBudget::of(caller.peer.uid));
     let answer = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller.clone());

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep};
 
-use crate::limits::{CONNECTION_BYTES, MAX_BYTES_A_SECOND, MAX_REST, PORTION_BYTES};
+use crate::limits::{CONNECTION_BYTES, MAX_REST, PORTION_BYTES};
 use crate::pace::Pace;
 
 /// What is read of one user.
@@ -17,11 +17,9 @@ use crate::pace::Pace;
 pub(crate) struct Intake(Arc<Mutex<Pace>>);
 
 impl Intake {
-    pub(crate) fn new() -> Intake {
-        Intake(Arc::new(Mutex::new(Pace::new(
-            MAX_BYTES_A_SECOND,
-            MAX_BYTES_A_SECOND,
-        ))))
+    pub(crate) fn new(bytes_a_second: u32) -> Intake {
+        let pace = Pace::new(bytes_a_second, bytes_a_second);
+        Intake(Arc::new(Mutex::new(pace)))
     }
 
     /// When so many bytes that were read should have been. What follows waits for them.
@@ -89,7 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use topology::{Identities, Process};
+    use topology::{ConnectionBudget, Identities, Process};
 
     use super::*;
     use crate::listener::Accepted;
@@ -134,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_of_one_user_share_so_many_bytes_a_second() {
-        let a_second = usize::try_from(MAX_BYTES_A_SECOND).unwrap();
+        let a_second = usize::try_from(ConnectionBudget::of(1).bytes_a_second).unwrap();
         for connections in [1, 4] {
             let mut reading = tokio::task::JoinSet::new();
             for flood in floods(&vec![Process::Pleg; connections]).await {
@@ -151,7 +149,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_debt_outlasts_the_longest_rest() {
-        let intake = Intake::new();
+        let intake = Intake::new(1 << 20);
         for _ in 0..100 {
             intake.charge(1 << 20);
         }

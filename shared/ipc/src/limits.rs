@@ -76,27 +76,12 @@ pub const MAX_SOURCE_BYTES: usize = 16 << 20;
 /// arrives is held beside what is known. 110 pods of 10 KiB are 1 MiB.
 pub const MAX_DESIRED_BYTES: usize = 24 << 20;
 
-/// Connections of a process to one server at once. It needs one or two; for a moment
-/// those of its last run are there too.
-pub const MAX_CONNECTIONS_OF_PROCESS: usize = 8;
-
-/// The same of root: people with several terminals.
-pub const MAX_CONNECTIONS_OF_ROOT: usize = 32;
-
 /// How long who has connected may take to send the first bytes, which any client sends at
 /// once. A server has many callers on a busy node, and each has places enough for that time.
 pub const MAX_GREETING: Duration = Duration::from_secs(10);
 
 /// Calls of one caller to one service that may wait until there is room in its budget.
 pub const MAX_WAITING_CALLS: usize = 256;
-
-/// Bytes of requests that a connection may have sent and nobody has read.
-pub const MAX_UNREAD_BYTES: u32 = 1 << 20;
-
-/// Bytes that a server reads of one user within a second, of all its connections; what was
-/// not used of the last second counts. The most calls that any budget permits within a
-/// second have a kilobyte each; ours have some hundred bytes.
-pub const MAX_BYTES_A_SECOND: u32 = 1 << 20;
 
 /// How long nothing at all is read of a user, whatever it has sent: the next run of a process
 /// that was ended for that is heard soon.

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use topology::{Identities, Process};
+use topology::{ConnectionBudget, Identities, Process};
 
 use crate::intake::Intake;
-use crate::limits::{MAX_CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS_OF_ROOT};
 use crate::peer::Peer;
 use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
@@ -18,7 +17,7 @@ type Users = BTreeMap<u32, User>;
 /// Connections of a user.
 #[derive(Debug)]
 struct User {
-    connections: usize,
+    connections: u16,
     intake: Intake,
 }
 
@@ -54,17 +53,14 @@ impl Places {
                 .note_connection(peer, RefusalKind::Connection, "a connection");
             return Err(RefusalKind::Connection);
         }
+        let budget = ConnectionBudget::of(peer.uid);
         {
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
             let user = users.entry(peer.uid).or_insert_with(|| User {
                 connections: 0,
-                intake: Intake::new(),
+                intake: Intake::new(budget.bytes_a_second),
             });
-            let most = match peer.uid {
-                0 => MAX_CONNECTIONS_OF_ROOT,
-                _ => MAX_CONNECTIONS_OF_PROCESS,
-            };
-            if user.connections < most {
+            if user.connections < budget.at_once {
                 user.connections += 1;
                 return Ok(Place {
                     uid: peer.uid,
@@ -120,7 +116,8 @@ mod tests {
         let greedy: Vec<_> = (0..100)
             .filter_map(|_| places.take(peer(pleg)).ok())
             .collect();
-        assert_eq!(greedy.len(), MAX_CONNECTIONS_OF_PROCESS);
+        let most = ConnectionBudget::of(pleg).at_once;
+        assert_eq!(greedy.len(), usize::from(most));
         assert!(places.take(peer(0)).is_ok(), "root is not locked out");
         drop(greedy);
         assert!(

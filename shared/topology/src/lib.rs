@@ -6,6 +6,7 @@
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
 mod allocator;
+mod connections;
 mod identity;
 mod namespace;
 mod need;
@@ -16,6 +17,7 @@ mod sight;
 mod table;
 
 pub use allocator::ALLOCATOR_VARIABLES;
+pub use connections::ConnectionBudget;
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE, STATIC_IDS};
 pub use namespace::Namespace;
 pub use need::Need;
