@@ -33,7 +33,7 @@ use std::time::Duration;
 pub(crate) type Moment = Duration;
 
 /// Hinted pods that are remembered by name; more mean "all".
-pub(crate) const MAX_HINTS: usize = 256;
+const MAX_HINTS: usize = 256;
 
 /// From the end of one relist of all pods to the next, while the events are not
 /// proven complete (the kubelet's `genericPlegRelistPeriod`).

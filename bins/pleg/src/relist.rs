@@ -15,10 +15,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods that are remembered as not looked at. Further ones are still found when
-/// their containers change.
-const MAX_REINSPECT: usize = 2000;
-
 /// State of a container, as a relist sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerState {
@@ -64,8 +60,7 @@ pub(crate) enum EventKind {
     ContainerRemoved,
     /// The runtime cannot tell a container's state any more.
     ContainerChanged,
-    /// Something about the pod as a whole: its sandbox changed, or it could not
-    /// be looked at when it had to be.
+    /// Something about the pod as a whole: its sandbox changed.
     PodSync,
 }
 
@@ -80,27 +75,19 @@ pub(crate) struct Event {
     pub id: String,
 }
 
-/// What the last relists found, and which pods have to be reported again.
+/// What the last relists found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Records {
     pods: Pods,
-    reinspect: BTreeSet<String>,
 }
 
 impl Records {
     /// Takes a relist of all pods; returns what changed since the last.
     pub(crate) fn apply_all(&mut self, current: Pods) -> Vec<Event> {
-        let mut events = Vec::new();
-        let reinspect = std::mem::take(&mut self.reinspect);
-        let uids: BTreeSet<&String> = self.pods.keys().chain(current.keys()).collect();
-        for uid in uids.into_iter().chain(&reinspect).collect::<BTreeSet<_>>() {
-            events.extend(pod_events(
-                uid,
-                self.pods.get(uid),
-                current.get(uid),
-                reinspect.contains(uid),
-            ));
-        }
+        let events = keys(&self.pods, &current)
+            .into_iter()
+            .flat_map(|uid| pod_events(uid, self.pods.get(uid), current.get(uid)))
+            .collect();
         self.pods = current;
         events
     }
@@ -108,8 +95,7 @@ impl Records {
     /// Takes a relist of one pod, `None` when the runtime has nothing of it;
     /// returns what changed since the last.
     pub(crate) fn apply_one(&mut self, uid: &str, current: Option<PodRecord>) -> Vec<Event> {
-        let again = self.reinspect.remove(uid);
-        let events = pod_events(uid, self.pods.get(uid), current.as_ref(), again);
+        let events = pod_events(uid, self.pods.get(uid), current.as_ref());
         match current {
             Some(current) => self.pods.insert(uid.to_owned(), current),
             None => self.pods.remove(uid),
@@ -132,27 +118,14 @@ impl Records {
         is_told_by_events(self.pods.get(uid), current)
     }
 
-    /// A pod had to be looked at and could not: the next relist that succeeds
-    /// reports it, also when nothing seems to have changed.
-    pub(crate) fn inspection_failed(&mut self, uid: &str) {
-        if self.reinspect.len() < MAX_REINSPECT {
-            self.reinspect.insert(uid.to_owned());
-        }
-    }
-
     /// The pods of the last relist.
     pub(crate) fn pod_uids(&self) -> impl Iterator<Item = &String> {
         self.pods.keys()
     }
 }
 
-/// The events of one pod. `again`: an earlier look at it failed.
-fn pod_events(
-    uid: &str,
-    old: Option<&PodRecord>,
-    new: Option<&PodRecord>,
-    again: bool,
-) -> Vec<Event> {
+/// The events of one pod.
+fn pod_events(uid: &str, old: Option<&PodRecord>, new: Option<&PodRecord>) -> Vec<Event> {
     let nothing = PodRecord::default();
     let old = old.unwrap_or(&nothing);
     let new = new.unwrap_or(&nothing);
@@ -173,9 +146,6 @@ fn pod_events(
         if old.sandboxes.get(id) != new.sandboxes.get(id) {
             events.push(event(EventKind::PodSync, id));
         }
-    }
-    if again && events.is_empty() {
-        events.push(event(EventKind::PodSync, ""));
     }
     events
 }

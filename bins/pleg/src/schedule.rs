@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 
 use pod::identity::check_uid;
 
-use crate::completeness::{Completeness, MAX_HINTS, Moment, SHORT};
+use crate::completeness::{Completeness, Moment, SHORT};
 
 /// What a relist looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,17 +57,13 @@ pub(crate) enum Step {
     WaitForRelist,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Hints {
-    Pods(BTreeSet<String>),
-    /// Some were lost, or there are too many: look at everything.
+    #[default]
+    None,
+    Pod(String),
+    /// They were about several pods, or some were lost: look at everything.
     All,
-}
-
-impl Hints {
-    fn none() -> Hints {
-        Hints::Pods(BTreeSet::new())
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -76,8 +72,8 @@ enum Phase {
     Relisting {
         scope: Scope,
         began: Moment,
-        /// What this relist answers.
-        hints: Hints,
+        /// Whether it answers hints.
+        is_hinted: bool,
     },
 }
 
@@ -114,7 +110,7 @@ impl Schedule {
             phase: Phase::Idle,
             completeness: Completeness::new(),
             all_due: Moment::ZERO,
-            hints: Hints::none(),
+            hints: Hints::None,
             hints_from: Moment::ZERO,
         }
     }
@@ -127,13 +123,11 @@ impl Schedule {
             return;
         }
         self.completeness.told(&uid, now);
-        if let Hints::Pods(pods) = &mut self.hints {
-            if pods.len() >= MAX_HINTS {
-                self.hints = Hints::All;
-            } else {
-                pods.insert(uid);
-            }
-        }
+        self.hints = match std::mem::take(&mut self.hints) {
+            Hints::None => Hints::Pod(uid),
+            Hints::Pod(other) if other == uid => Hints::Pod(uid),
+            Hints::Pod(_) | Hints::All => Hints::All,
+        };
         self.all_due = self.all_due.min(now + SHORT);
     }
 
@@ -172,36 +166,35 @@ impl Schedule {
         if now >= self.all_due {
             return self.begin(now, Scope::All);
         }
-        let one = match &self.hints {
-            Hints::Pods(pods) if pods.is_empty() => return Step::WaitUntil(self.all_due),
-            Hints::Pods(pods) if pods.len() == 1 => pods.first().cloned(),
-            Hints::Pods(_) | Hints::All => None,
+        let scope = match &self.hints {
+            Hints::None => return Step::WaitUntil(self.all_due),
+            Hints::Pod(uid) => Scope::Pod(uid.clone()),
+            Hints::All => Scope::All,
         };
         if now < self.hints_from {
             return Step::WaitUntil(self.hints_from.min(self.all_due));
         }
-        self.begin(now, one.map_or(Scope::All, Scope::Pod))
+        self.begin(now, scope)
     }
 
     fn begin(&mut self, began: Moment, scope: Scope) -> Step {
         self.phase = Phase::Relisting {
             scope: scope.clone(),
             began,
-            hints: std::mem::replace(&mut self.hints, Hints::none()),
+            is_hinted: std::mem::take(&mut self.hints) != Hints::None,
         };
         Step::Relist(scope)
     }
 
-    /// The relist ended. Returns the pods whose hints it answers, or would have
-    /// answered had it succeeded.
-    pub(crate) fn ended(&mut self, now: Moment, outcome: &Outcome) -> BTreeSet<String> {
+    /// The relist ended.
+    pub(crate) fn ended(&mut self, now: Moment, outcome: &Outcome) {
         let Phase::Relisting {
             scope,
             began,
-            hints,
+            is_hinted,
         } = std::mem::replace(&mut self.phase, Phase::Idle)
         else {
-            return BTreeSet::new();
+            return;
         };
         match (scope, outcome) {
             (Scope::All, Outcome::Failed) => self.all_due = now + SHORT,
@@ -214,13 +207,9 @@ impl Schedule {
                 self.completeness.relisted_one(!changed.is_empty());
             }
         }
-        let hinted = match hints {
-            Hints::Pods(pods) if pods.is_empty() => return pods,
-            Hints::Pods(pods) => pods,
-            Hints::All => BTreeSet::new(),
-        };
-        self.hints_from = now + SHORT;
-        hinted
+        if is_hinted {
+            self.hints_from = now + SHORT;
+        }
     }
 }
 
@@ -269,7 +258,7 @@ mod tests {
         schedule.hint(at(0), "a".to_owned());
         schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(500)), pod("a"));
-        assert_eq!(schedule.ended(at(500), &quiet()), ["a".to_owned()].into());
+        schedule.ended(at(500), &quiet());
         assert_eq!(schedule.next(at(600)), Step::WaitUntil(at(1000)));
     }
 
@@ -279,7 +268,7 @@ mod tests {
         assert_eq!(schedule.next(at(0)), ALL);
         schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(1)), Step::WaitForRelist);
-        assert!(schedule.ended(at(2), &quiet()).is_empty());
+        schedule.ended(at(2), &quiet());
         assert_eq!(schedule.next(at(2)), pod("a"));
     }
 
@@ -310,7 +299,7 @@ mod tests {
                     lists += 1;
                     schedule.ended(at(millis), &quiet());
                 }
-                Step::Relist(Scope::Pod(_)) => drop(schedule.ended(at(millis), &quiet())),
+                Step::Relist(Scope::Pod(_)) => schedule.ended(at(millis), &quiet()),
                 Step::WaitUntil(until) => assert!(until > at(millis)),
                 Step::WaitForRelist => panic!("nothing runs"),
             }
@@ -321,12 +310,12 @@ mod tests {
     #[test]
     fn hints_of_several_pods_or_lost_ones_mean_one_list_of_all() {
         let mut schedule = relisted_at(0);
-        let uids = ["a", "b"].map(str::to_owned);
-        for uid in uids.clone() {
-            schedule.hint(at(0), uid);
+        for uid in ["a", "b"] {
+            schedule.hint(at(0), uid.to_owned());
         }
         assert_eq!(schedule.next(at(100)), ALL);
-        assert_eq!(schedule.ended(at(100), &quiet()), uids.into());
+        schedule.ended(at(100), &quiet());
+        assert_eq!(schedule.next(at(200)), Step::WaitUntil(at(1100)));
 
         let mut schedule = relisted_at(0);
         schedule.hint(at(100), "a".to_owned());
@@ -334,15 +323,6 @@ mod tests {
         assert_eq!(schedule.next(at(200)), ALL);
         schedule.ended(at(200), &quiet());
         assert_eq!(schedule.next(at(300)), Step::WaitUntil(at(1200)));
-    }
-
-    #[test]
-    fn what_is_remembered_of_hints_is_bounded() {
-        let mut schedule = relisted_at(0);
-        for number in 0..10 * MAX_HINTS {
-            schedule.hint(at(0), number.to_string());
-        }
-        assert!(matches!(schedule.hints, Hints::All));
     }
 
     #[test]

@@ -188,12 +188,9 @@ impl Relister {
         let (listed, mut pods) = match usable {
             Ok(usable) => usable,
             Err(error) => {
-                let hinted = self.schedule.ended(self.now(), &Outcome::Failed);
+                self.schedule.ended(self.now(), &Outcome::Failed);
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(?scope, error, "cannot relist; what is known stands");
-                }
-                for uid in hinted {
-                    self.records.inspection_failed(&uid);
                 }
                 return;
             }

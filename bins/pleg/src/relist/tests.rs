@@ -178,32 +178,6 @@ fn a_relist_of_one_pod_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_pod_that_could_not_be_looked_at_is_reported_although_unchanged() {
-    let mut records = Records::default();
-    let list = pods([("1234", pod(&[("c1", Running)], &[("s1", Ready)]))]);
-    records.apply_all(list.clone());
-    records.inspection_failed("1234");
-    records.inspection_failed("gone");
-    assert_eq!(
-        seen(records.apply_all(list.clone())),
-        expected(&[("1234", PodSync, ""), ("gone", PodSync, "")])
-    );
-    assert_eq!(records.apply_all(list.clone()), []);
-
-    records.inspection_failed("1234");
-    assert_eq!(
-        seen(records.apply_one("1234", list.get("1234").cloned())),
-        expected(&[("1234", PodSync, "")])
-    );
-    // A change speaks for itself.
-    records.inspection_failed("1234");
-    assert_eq!(
-        seen(records.apply_one("1234", Some(pod(&[("c1", Exited)], &[("s1", Ready)])))),
-        expected(&[("1234", ContainerDied, "c1")])
-    );
-}
-
-#[test]
 fn begins_and_ends_of_processes_are_what_a_runtime_tells() {
     let container = |state| pod(&[("c", state)], &[]);
     let sandbox = |state| pod(&[], &[("s", state)]);
