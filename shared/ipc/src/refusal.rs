@@ -74,7 +74,8 @@ impl RefusalKind {
 pub struct Refusal {
     /// The user that sent it; of several that may call nothing, the latest.
     pub uid: u32,
-    /// The process that sent the latest of them; 0 where the kernel does not tell.
+    /// The process that sent it; of several that may call nothing, the latest. 0 where the
+    /// kernel does not tell.
     pub pid: i32,
     /// What it was.
     pub kind: RefusalKind,

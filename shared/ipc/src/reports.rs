@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::refusal::{Refusal, RefusalKind};
 
-/// Least time between two reports about the same caller and kind.
+/// Least time between two reports about the same process and kind.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 type Tell = dyn Fn(&Refusal) + Send + Sync;
@@ -20,11 +20,12 @@ pub(crate) struct Reports {
     collected: Arc<Mutex<Collected>>,
 }
 
-/// What was refused since the last report. Who may call is known, so there are few users;
-/// all others are told as one.
+/// What was refused since the last report, of each process of those who may call: the pace at
+/// which connections are read bounds how many these are in a second. All others are told as
+/// one.
 #[derive(Debug, Default)]
 struct Collected {
-    refusals: BTreeMap<(Option<u32>, RefusalKind), Refusal>,
+    refusals: BTreeMap<(Option<(u32, i32)>, RefusalKind), Refusal>,
     /// A task sends what is added.
     is_sending: bool,
 }
@@ -64,7 +65,7 @@ impl Reports {
         let mut collected = self.lock();
         let all = collected
             .refusals
-            .entry((may_call.then_some(refusal.uid), refusal.kind))
+            .entry((may_call.then_some((refusal.uid, refusal.pid)), refusal.kind))
             .or_insert(Refusal {
                 count: 0,
                 ..refusal
@@ -103,6 +104,25 @@ mod tests {
             kind,
             count: 1,
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_process_pays_for_another_one_of_its_user() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&told);
+        let reports = Reports::new(Arc::new(move |refusal: &Refusal| {
+            sink.lock().unwrap().push(*refusal);
+        }));
+        let of = |pid, count| Refusal {
+            pid,
+            count,
+            ..refusal(7, RefusalKind::ForeignService)
+        };
+        for pid in [1, 1, 2, 1, 1] {
+            reports.add(of(pid, 1));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(*told.lock().unwrap(), [of(1, 4), of(2, 1)]);
     }
 
     #[tokio::test(start_paused = true)]
