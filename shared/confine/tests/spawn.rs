@@ -22,6 +22,9 @@ use topology::{Capability, Namespace, Process, Sight, row};
 
 const UID: u32 = 64_321;
 
+/// As setpriv(1) tells them: user 0 gives no capabilities, and that cannot be undone.
+const SECURE_BITS: &str = "Securebits: noroot,noroot_locked,no_setuid_fixup,no_setuid_fixup_locked";
+
 struct Ran {
     status: WaitStatus,
     output: String,
@@ -88,7 +91,7 @@ fn line<'a>(output: &'a str, name: &str) -> &'a str {
 fn a_child_has_its_user_and_nothing_else() {
     let _alone = one_at_a_time();
     let ran = run(
-        "cat /proc/self/status; umask; ulimit -c; ulimit -Hn; env",
+        "cat /proc/self/status; setpriv --dump; umask; ulimit -c; ulimit -Hn; pwd; env",
         &[],
         |_launch| {},
     )
@@ -107,7 +110,9 @@ fn a_child_has_its_user_and_nothing_else() {
         assert_eq!(values(set), ["0000000000000000"], "{set}");
     }
     assert_eq!(values("NoNewPrivs:"), ["1"]);
-    assert!(ran.output.contains("\n0077\n0\n100\n"), "{}", ran.output);
+    assert_eq!(line(&ran.output, "Securebits:"), SECURE_BITS);
+    let limits = "\n0077\n0\n100\n/\n";
+    assert!(ran.output.contains(limits), "{}", ran.output);
     assert!(
         !ran.output.contains("CARGO"),
         "nothing is inherited: {}",
@@ -292,10 +297,12 @@ fn a_child_beside_the_nodes_files_reads_them_and_has_little_room() {
 fn root_keeps_only_what_is_named_also_over_another_exec() {
     let _alone = one_at_a_time();
     let kept = CapabilitySet::of([Capability("CAP_CHOWN"), Capability("CAP_KILL")]).unwrap();
-    let ran = run("exec sh -c 'exec cat /proc/self/status'", &[], |launch| {
+    let script = "exec sh -c 'setpriv --dump; exec cat /proc/self/status'";
+    let ran = run(script, &[], |launch| {
         (launch.uid, launch.gid, launch.capabilities) = (0, 0, kept);
     })
     .unwrap();
+    assert_eq!(line(&ran.output, "Securebits:"), SECURE_BITS);
     for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
         let mask = format!("{set}\t{:016x}", kept.mask());
         assert_eq!(line(&ran.output, set), mask);
