@@ -199,7 +199,7 @@ impl Store for LastGoodFile {
             })
             .collect::<Result<_, _>>()
             .map_err(damaged)?;
-        self.file.save(&Saved {
+        self.file.save_or_discard(&Saved {
             node_name: self.node.name.clone(),
             static_pod_path: self.static_pod_path.clone(),
             recall: last_good.recall,
@@ -309,6 +309,18 @@ mod tests {
         assert_eq!(store.load().unwrap(), None);
         store.save(&last_good()).unwrap();
         assert_eq!(store.load().unwrap(), Some(last_good()));
+    }
+
+    #[test]
+    fn what_the_disk_refuses_to_replace_is_lost_and_does_not_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
+        store.save(&last_good()).unwrap();
+        let in_the_way = directory.path().join("last-good-manifests.json.new/x");
+        std::fs::create_dir_all(in_the_way).unwrap();
+        store.save(&last_good()).unwrap_err();
+        let loaded = store.load();
+        assert!(matches!(loaded, Err(StateFileError::Damaged { .. })));
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl NodePolicy {
             &protected,
             now,
         );
-        let write = move |(): &(), text: &String| last_good.save(text);
+        // What was permitted before the file changed must not be permitted again.
+        let write = move |(): &(), text: &String| last_good.save_or_discard(text);
         let (saver, writer) = Saver::new("the last good node policy", write);
         let policy = NodePolicy(Arc::new(Inner {
             path,

@@ -42,7 +42,7 @@ impl Store {
     /// Writes all verdicts. What they replace must not outlive them: the pool still knows
     /// what it was told.
     pub(crate) fn save(&self, saved: &Saved) -> Result<(), StateFileError> {
-        self.0.save_or_remove(saved)
+        self.0.save_or_discard(saved)
     }
 }
 

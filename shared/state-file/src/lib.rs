@@ -26,7 +26,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use attempt::Attempt;
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use replacement::write_atomically;
-use replacement::{WRITER_TRIES, check_type, replace, temporary};
+use replacement::{WRITER_TRIES, check_type, replace, sync_directory, temporary};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
 
 #[derive(Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl StateFile {
     }
 
     /// For a process that may be broken into: a file that three runs in a row did not
-    /// survive reading is removed, and counts as damaged.
+    /// survive reading is emptied, and counts as damaged.
     #[must_use]
     pub fn discarded_after_attempts(mut self) -> StateFile {
         self.counts_attempts = true;
@@ -137,7 +137,7 @@ impl StateFile {
         };
         let attempt = self.counts_attempts.then(|| Attempt::begin(&self.path));
         if let Some(None) = attempt {
-            self.remove()?;
+            self.discard()?;
             return Err(damaged("run after run has ended while it read it".into()));
         }
         let text = match read(&self.path, self.limit) {
@@ -169,43 +169,70 @@ impl StateFile {
             .map_err(|error| damaged(error.to_string()))
     }
 
-    /// The same for content that is better absent than outdated. Where it cannot be written
-    /// the old file goes. On a full disk that makes the room that the new one needs, so it is
-    /// written once more.
+    /// As [`StateFile::save`], for content that is better lost than outdated. Where it cannot
+    /// be written the old one is discarded. On a full disk that makes the room that the new
+    /// one needs, so it is written once more.
     ///
     /// # Errors
     /// When the content is not written.
-    pub fn save_or_remove<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
-        self.save(content).or_else(|error| match self.remove() {
+    pub fn save_or_discard<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
+        self.save(content).or_else(|error| match self.discard() {
             Ok(()) if matches!(error, StateFileError::TooLarge { .. }) => Err(error),
             Ok(()) => self.save(content),
             Err(other) => {
                 let other = telemetry::chain(&other);
-                tracing::debug!(error = other, "cannot remove the outdated state file");
+                tracing::debug!(error = other, "cannot discard the outdated state file");
                 Err(error)
             }
         })
     }
 
-    /// Removes the file, and what a writer has left behind that was killed;
-    /// absent is fine.
+    /// Has what the file says count no more. It is emptied and not removed: so it is damaged
+    /// for every run until the next save, where none would know of the loss without a file.
+    fn discard(&self) -> Result<(), StateFileError> {
+        // What is in the way of a writer.
+        drop(std::fs::remove_file(temporary(&self.path)));
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let emptied = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(flags.bits())
+            .open(&self.path);
+        emptied
+            .and_then(|file| check_type(&file))
+            .map_err(|source| StateFileError::Io {
+                action: "empty",
+                path: self.path.clone(),
+                source,
+            })
+    }
+
+    /// Removes the file, and what a writer has left behind that was killed; absent is fine.
+    /// Blocks for an fsync if there was anything, unless [`StateFile::without_sync`] was
+    /// chosen.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn remove(&self) -> Result<(), StateFileError> {
+        let io_error = |path: &Path, source| StateFileError::Io {
+            action: "remove",
+            path: path.to_owned(),
+            source,
+        };
+        let mut was_there = false;
         for path in [temporary(&self.path), self.path.clone()] {
             match std::fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(StateFileError::Io {
-                        action: "remove",
-                        path,
-                        source,
-                    });
-                }
-                _ => {}
+                Ok(()) => was_there = true,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(io_error(&path, error)),
             }
         }
-        Ok(())
+        match was_there && self.sync {
+            true => sync_directory(&self.path).map_err(|error| io_error(&self.path, error)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -264,14 +291,24 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_not_read_again() {
+    fn what_cannot_be_replaced_counts_as_lost_until_the_next_save() {
         let directory = tempfile::tempdir().unwrap();
         let file = StateFile::new(directory.path().join("state.json"), 1).at_most(200);
-        file.save_or_remove(&"old").unwrap();
+        file.save_or_discard(&"old").unwrap();
         assert_eq!(file.load::<String>().unwrap().as_deref(), Some("old"));
-        let error = file.save_or_remove(&"x".repeat(300)).unwrap_err();
+        let error = file.save_or_discard(&"x".repeat(300)).unwrap_err();
         assert!(matches!(error, StateFileError::TooLarge { .. }), "{error}");
-        assert_eq!(file.load::<String>().unwrap(), None);
+        for _run in 0..2 {
+            let lost = file.load::<String>().unwrap_err();
+            assert!(matches!(lost, StateFileError::Damaged { .. }), "{lost}");
+        }
+        file.save_or_discard(&"new").unwrap();
+        assert_eq!(file.load::<String>().unwrap().as_deref(), Some("new"));
+        // What is in the way of its writer goes too.
+        std::fs::create_dir(directory.path().join("x")).unwrap();
+        std::os::unix::fs::symlink("x", directory.path().join("state.json.new")).unwrap();
+        file.save_or_discard(&"newer").unwrap();
+        assert_eq!(file.load::<String>().unwrap().as_deref(), Some("newer"));
     }
 
     #[test]

@@ -49,10 +49,6 @@ pub(crate) fn replace(
     tries: u32,
     prepare: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
     let temporary = temporary(path);
     let mut file = open_alone(&temporary, tries)?;
     let write = || {
@@ -70,10 +66,18 @@ pub(crate) fn replace(
         drop(std::fs::remove_file(&temporary));
         return Err(error);
     }
-    if sync {
-        File::open(directory)?.sync_all()?;
+    match sync {
+        true => sync_directory(path),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+/// Waits until the disk has what was renamed to this path, or that it was removed.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Always the same name beside the file: what a writer leaves behind that was

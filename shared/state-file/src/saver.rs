@@ -45,7 +45,7 @@ const LAST_WRITE_MAY_TAKE: Duration = Duration::from_secs(2);
 /// Why a value is not known to be in its file.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotSaved {
-    /// The file system refused; what was written before stands. It is tried again.
+    /// The file system refused. It is tried again.
     #[error("the file system refuses to save it")]
     Refused(#[source] Arc<StateFileError>),
     /// The file system has not answered yet. The write goes on.

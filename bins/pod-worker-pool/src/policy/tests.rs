@@ -151,6 +151,24 @@ async fn a_broken_file_keeps_the_last_good_policy_over_a_restart_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_that_was_taken_back_does_not_come_back_where_the_disk_refuses_to_keep_that() {
+    let mut node = TestNode::that_watches_its_policy();
+    node.write_policy(GRANT);
+    let kept = node.state.path().join("state/pod-worker-pool/policy.json");
+    let read = || std::fs::read_to_string(&kept).unwrap_or_default();
+    eventually("it is kept", || read().contains("hostNetwork")).await;
+    let in_the_way = kept.with_extension("json.new").join("x");
+    std::fs::create_dir_all(in_the_way).unwrap();
+    node.write_policy("# nothing is granted any more\n");
+    let status_line = || node.life().policy.status_line();
+    eventually("it is not", || status_line().contains("cannot be saved")).await;
+    node.write_policy("mode = 7\n");
+    node.kill();
+    node.start();
+    assert_eq!(report(&node).origin, "nothing");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_first_file_that_is_broken_changes_nothing_over_restarts_too() {
     let mut node = TestNode::that_watches_its_policy();
     for _ in 0..2 {
