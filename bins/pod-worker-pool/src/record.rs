@@ -19,8 +19,8 @@
 //! memory, and a [`state_file::Saver`] does what there is to do to the files, so that a
 //! disk that hangs holds up only who has to know that something is written, and not
 //! for long. No late removal takes a record away that was made after it. Only for the
-//! record of an eviction it waits until the disk has it: the others are of no use
-//! after a crash of the machine, and outlive one of this process all the same.
+//! record of an eviction, and for its end, it waits until the disk has it: the others are of
+//! no use after a crash of the machine, and outlive one of this process all the same.
 
 mod boot;
 mod content;
@@ -52,7 +52,7 @@ pub(crate) struct Records {
 impl Records {
     /// Reads the records below the state directory of this process. Blocks for that. Of
     /// those of pods that were ended for a shutdown of the node only what a pod needs that
-    /// begins anew is of use after the next boot.
+    /// begins anew is of use after the next boot, whatever the disk says to that.
     ///
     /// # Errors
     /// When the directory cannot be made.
@@ -62,23 +62,29 @@ impl Records {
     ) -> std::io::Result<(Records, RecordWriter)> {
         let directory = Directory::open(state_directory.join("kills"))?;
         let mut known: BTreeMap<String, Option<Content>> = directory.read().into_iter().collect();
+        let mut refused = Vec::new();
         boot.when_it_is_new(state_directory, || {
             known.retain(|uid, content| {
                 let ended = content.as_ref().filter(|it| it.ends_with_the_boot());
                 let Some(next) = ended.map(Content::after_the_boot) else {
                     return true;
                 };
-                if directory.change(uid, next.as_ref()).is_ok() {
-                    *content = next;
+                if directory.change(uid, next.as_ref()).is_err() {
+                    refused.push((uid.clone(), next.clone()));
                 }
+                *content = next;
                 content.is_some()
             });
+            refused.is_empty()
         });
         let change = move |uid: &String, content: &Option<Content>| {
             let content = content.as_ref();
             directory.change(uid, content)
         };
         let (saver, writer) = Saver::new("records of pods that are stopped", change);
+        for (uid, content) in refused {
+            drop(saver.put(uid, content));
+        }
         let records = Records {
             known: Arc::new(Mutex::new(known)),
             saver,

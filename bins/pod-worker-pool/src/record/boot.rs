@@ -28,15 +28,17 @@ impl KernelBoot {
         KernelBoot(Some(name.to_owned()))
     }
 
-    /// Does what is to be done once in each boot. A process that is killed in it leaves it
-    /// to the next one.
-    pub(super) fn when_it_is_new(&self, state_directory: &Path, work: impl FnOnce()) {
+    /// Does what is to be done once in each boot; `work` says whether it is done. A process
+    /// that is killed in it, or cannot do it, leaves it to the next one.
+    pub(super) fn when_it_is_new(&self, state_directory: &Path, work: impl FnOnce() -> bool) {
         let file = StateFile::new(state_directory.join(FILE), VERSION);
         let last = file.load::<String>().unwrap_or_default();
         if self.0.is_none() || last == self.0 {
             return;
         }
-        work();
+        if !work() {
+            return;
+        }
         if let Err(error) = file.save(&self.0) {
             let error = telemetry::chain(&error);
             tracing::warn!(

@@ -10,6 +10,8 @@ use super::content::Content;
 const VERSION: u32 = 2;
 /// Files are called by UID with this suffix.
 const SUFFIX: &str = ".json";
+/// What a state file that is being written has after its name.
+const UNFINISHED: &str = ".new";
 /// Most files that are read at a start: far above the pods of any node.
 const MAX_RECORDS: usize = 10_000;
 /// Largest file: a pod of a hundred containers, all of which are being stopped, needs a
@@ -44,7 +46,11 @@ impl Directory {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name();
-                let uid = name.to_str()?.strip_suffix(SUFFIX)?;
+                let name = name.to_str()?;
+                // A writer that was killed before it had written one for the first time has
+                // left a file, too, that has to go with its pod.
+                let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
+                let uid = name.strip_suffix(SUFFIX)?;
                 pod::identity::check_uid(uid).ok()?;
                 Some(uid.to_owned())
             })
@@ -86,13 +92,24 @@ impl Directory {
         uid: &str,
         content: Option<&Content>,
     ) -> Result<(), StateFileError> {
-        match content {
-            Some(content) if content.record.outlives_the_machine() => self.file(uid).save(content),
+        let file = match self.outlives_the_machine(uid, content) {
+            true => self.file(uid),
             // One disk write a kill would be many at once, when a node's pods are
             // stopped together.
-            Some(content) => self.file(uid).without_sync().save(content),
-            None => self.file(uid).remove(),
+            false => self.file(uid).without_sync(),
+        };
+        match content {
+            Some(content) => file.save(content),
+            None => file.remove(),
         }
+    }
+
+    /// Whether a change to this content is of use after a crash of the machine: that a pod
+    /// was evicted, and that it has begun anew since.
+    pub(super) fn outlives_the_machine(&self, uid: &str, content: Option<&Content>) -> bool {
+        let outlives = |content: &Content| content.record.outlives_the_machine();
+        let before = || self.file(uid).load::<Content>().ok().flatten();
+        content.is_some_and(outlives) || before().as_ref().is_some_and(outlives)
     }
 
     fn file(&self, uid: &str) -> StateFile {

@@ -155,22 +155,53 @@ async fn a_record_that_is_written_is_not_written_again() {
     assert!(again.saver.unsaved().is_empty(), "it was read from there");
 }
 
+fn ended(reason: &str) -> Record {
+    let cause = TerminationCause::Evicted {
+        reason: reason.to_owned(),
+        message: String::new(),
+        is_disruption: true,
+    };
+    Record {
+        termination: Some(Termination::new(cause, UnixNanos(1), None, None)),
+        ..record(1)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_ended_with_the_node_starts_again_though_the_disk_refuses_to_keep_that() {
+    let begun_anew = Record::begun_anew_beside(former());
+    for (former, left) in [
+        (BTreeSet::new(), vec![]),
+        (former(), vec![(pod(), begun_anew)]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (records, _writer) = open(directory.path());
+        let ended = Record {
+            former_sandboxes: former,
+            ..ended("Terminated")
+        };
+        records.save(&pod(), &ended).await.unwrap();
+        let in_the_way = directory.path().join("kills/u1.json.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let boots = || Records::open(directory.path(), &KernelBoot::named("second")).unwrap();
+        // In the next process of that boot, too.
+        for _process in 0..2 {
+            assert_eq!(boots().0.all(), left);
+        }
+        let (records, writer) = boots();
+        let _writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        written(&records).await;
+        let kills = Directory::open(directory.path().join("kills")).unwrap();
+        let kept = kills.read().into_iter();
+        let kept = kept.map(|(_, content)| (pod(), content.unwrap().record));
+        assert_eq!(kept.collect::<Vec<_>>(), left);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
     let directory = tempfile::tempdir().unwrap();
-    let ended = |reason: &str| Record {
-        termination: Some(Termination::new(
-            TerminationCause::Evicted {
-                reason: reason.to_owned(),
-                message: String::new(),
-                is_disruption: true,
-            },
-            UnixNanos(1),
-            None,
-            None,
-        )),
-        ..record(1)
-    };
     for (reason, stays) in [("Terminated", false), ("Evicted", true)] {
         let (records, _writer) = open(directory.path());
         records.save(&pod(), &ended(reason)).await.unwrap();
@@ -227,6 +258,38 @@ fn only_an_eviction_is_worth_waiting_for_the_disk() {
         };
         assert_eq!(record.outlives_the_machine(), expected, "{record:?}");
     }
+}
+
+#[test]
+fn what_ends_an_eviction_outlives_a_crash_of_the_machine_as_it_does() {
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = Directory::open(temporary.path().to_owned()).unwrap();
+    let content = |record: &Record| Content::of(&pod(), record);
+    let (evicted, killed) = (content(&ended("Evicted")), content(&record(1)));
+    for (before, now, expected) in [
+        (&None, &killed, false),
+        (&killed, &None, false),
+        (&None, &evicted, true),
+        (&evicted, &killed, true),
+        (&evicted, &None, true),
+    ] {
+        directory.change("u1", before.as_ref()).unwrap();
+        let outlives = directory.outlives_the_machine("u1", now.as_ref());
+        assert_eq!(outlives, expected, "{before:?} {now:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_writer_has_left_goes_with_its_pod() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = directory.path().join("kills/u1.json.new");
+    std::fs::create_dir(directory.path().join("kills")).unwrap();
+    std::fs::write(&left, "{").unwrap();
+    let (records, _writer) = open(directory.path());
+    assert_eq!(records.uids(), ["u1".to_owned()].into());
+    records.remove("u1");
+    written(&records).await;
+    assert!(!left.exists());
 }
 
 #[tokio::test(start_paused = true)]
