@@ -298,7 +298,8 @@ async fn close_record(
         },
         ..Record::begun_anew_beside(std::mem::take(&mut memory.record.former_sandboxes))
     };
-    if !what.must_be_recorded {
+    // A shutdown of the node waits for no disk, and the next boot needs no record.
+    if !what.must_be_recorded || termination.cause.ends_with_the_boot() {
         steps.save_record(identity, memory).await;
         return Ok(());
     }

@@ -300,7 +300,7 @@ pub struct CleanUp {
     pub removes_instances: bool,
     /// Whether nothing but its record tells that the pod has ended. That has to be
     /// written before anybody may take the pod for ended, or the next process would
-    /// start it again.
+    /// start it again; but for a shutdown of the node, which waits for no disk.
     pub must_be_recorded: bool,
 }
 

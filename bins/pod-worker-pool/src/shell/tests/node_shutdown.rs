@@ -28,6 +28,7 @@ async fn pods_end_with_the_node_though_the_state_disk_hangs() {
     pool.run(&pod_running("a", "u1", &["run"])).await;
 
     blocking::stay_on_this_thread(|| Box::pin(std::future::pending()));
+    let begun = tokio::time::Instant::now();
     pool.logind.shut_down(true);
     eventually("the pod has ended", || {
         let containers = pool.runtime.containers();
@@ -35,6 +36,9 @@ async fn pods_end_with_the_node_though_the_state_disk_hangs() {
     })
     .await;
     eventually("the node goes down", || !pool.logind.is_delayed()).await;
+    // Before the time of its pods is over.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
