@@ -229,7 +229,8 @@ impl PulledImages {
             *waiting -= 1;
         }
         state.waiting.retain(|_, waiting| *waiting > 0);
-        if state.forget_intents() {
+        let goes_on = state.waiting.contains_key(name) || state.left.contains_key(name);
+        if !goes_on && state.content.intents.remove(name).is_some() {
             drop(self.save(state));
         }
     }
@@ -307,7 +308,8 @@ impl State {
         has_come
     }
 
-    /// Forgets pulls that are over; whether there were any.
+    /// Forgets pulls that are over; whether there were any. To be called once all images have
+    /// been [noticed](State::notice): one may have come of such a pull.
     fn forget_intents(&mut self) -> bool {
         let State { waiting, left, .. } = self;
         let now = Instant::now();

@@ -207,6 +207,20 @@ async fn a_pull_that_nobody_waits_for_any_more_makes_no_image_everybodys() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_does_the_end_of_another_pull_before_the_images_are_listed() {
+    let other = "a.io/team/db:1";
+    let case = given_up().await;
+    case.runtime.add_image(IMAGE, true);
+    tokio::time::advance(Duration::from_secs(6 * 60)).await;
+    case.runtime.add_image(other, false);
+    case.runtime.set_pull_password(other, "right");
+    let pod = with_image("v", other, "IfNotPresent");
+    case.ensure_by(&pod, &by("right")).await.unwrap();
+    let refused = Err(ImageFailure::ErrImageNeverPull);
+    assert_eq!(case.never(&nothing()).await, refused);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_imported_some_minutes_after_a_pull_was_given_up_is_everybodys() {
     let case = given_up().await;
     tokio::time::advance(Duration::from_secs(6 * 60)).await;
