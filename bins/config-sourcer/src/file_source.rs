@@ -308,8 +308,9 @@ impl FileSource {
             Some(PathKind::Directory) if had_pods => {
                 Some("the directory is gone; its pods keep running until it is back")
             }
-            None if self.recall == Recall::Lost => Some(
-                "is not there, and what was there is not remembered; \
+            // A run that ended in its first look knew no more.
+            None if had_pods => Some(
+                "is not there, and it is not remembered what it was; \
                  its pods keep running until it is back, be it empty",
             ),
             _ => None,

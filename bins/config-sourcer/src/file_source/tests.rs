@@ -366,6 +366,28 @@ async fn a_path_that_is_gone_is_no_answer_where_nothing_is_remembered() {
 }
 
 #[tokio::test]
+async fn a_path_that_is_gone_after_a_first_look_without_an_end_takes_no_pods_along() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    node.until_images(&["i:1"]).await;
+    node.until_saved("i:1").await;
+    node.source = None;
+    // As a run leaves it that is killed in a look that takes long.
+    let store = node.last_good_file(&node.manifests());
+    let mut left = store.load().unwrap().unwrap();
+    left.kind = None;
+    store.save(&left).unwrap();
+    fs::remove_dir_all(node.manifests()).unwrap();
+    node.start();
+    let state = node
+        .until("missed", |state| has_problem(state, "is not there"))
+        .await;
+    let expected = (vec!["i:1".to_owned()], false);
+    assert_eq!((images(&state), state.ready), expected);
+}
+
+#[tokio::test]
 async fn a_directory_that_vanishes_takes_no_pods_along() {
     let mut node = Node::with_directory();
     node.write("a", &manifest("a", "i:1"));
