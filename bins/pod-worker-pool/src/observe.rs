@@ -137,16 +137,12 @@ impl Observer {
             Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
             None => BTreeMap::new(),
         };
-        let mut observation = Observation {
+        Ok(Observation {
             sandboxes,
             containers,
             starts_in_logs,
             ..Observation::default()
-        };
-        if let Some(pod) = pod {
-            observation.learn_sidecars(pod);
-        }
-        Ok(observation)
+        })
     }
 
     async fn sandboxes(

@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::UnixNanos;
-use pod::Pod;
-use pod::accessors::sidecar_index;
 use pod_volumes::{ReadyVolume, WrittenFiles};
 
 use crate::hook::Hook;
@@ -29,9 +27,6 @@ pub struct Observation {
     /// Whether calls that make something of the pod were under way when the look began: what
     /// they make may be missing here, also when they have ended since.
     pub calls_under_way: bool,
-    /// Instances that run and whose postStart hooks have not ended, by id: they do not
-    /// count as started yet.
-    pub in_post_start: BTreeSet<String>,
     /// Its volumes that this sync has made or found made, by name. A sync that starts
     /// nothing does not look at them: a file system that hangs must not hold up a stop.
     pub volumes: BTreeMap<String, ReadyVolume>,
@@ -75,20 +70,6 @@ impl Observation {
             })
             .max()
             .unwrap_or(Activity::None)
-    }
-
-    /// Whether an instance is one of a sidecar.
-    #[must_use]
-    pub fn is_sidecar(&self, id: &str) -> bool {
-        self.container(id).is_some_and(|it| it.sidecar.is_some())
-    }
-
-    /// Takes from the pod which instances are sidecars that others made, who note it nowhere.
-    pub fn learn_sidecars(&mut self, pod: &Pod) {
-        let made_by_others = self.containers.iter_mut();
-        for container in made_by_others.filter(|it| it.restart_wait.is_none()) {
-            container.sidecar = container.sidecar.or(sidecar_index(pod, &container.name));
-        }
     }
 
     /// Takes from the record which sandboxes the pod had before it began anew. Their
@@ -273,7 +254,8 @@ pub struct Container {
     pub restart_wait: Option<Duration>,
     /// What is run before its SIGTERM, as it was when the instance was made.
     pub pre_stop: Option<Hook>,
-    /// Which of the pod's init containers it is, if it is a sidecar.
+    /// Which of the pod's init containers it is, if it is a sidecar; absent on instances
+    /// that others made.
     pub sidecar: Option<u32>,
     /// How often all containers of the pod had been started again when it was made.
     pub round: u32,

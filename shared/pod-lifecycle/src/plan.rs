@@ -85,8 +85,9 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
         Goal::Wait(pod) => stop::waiting(facts, pod),
         Goal::Terminate {
             termination,
+            pod,
             is_runtime_only,
-        } => stop::terminating(facts, termination, is_runtime_only),
+        } => stop::terminating(facts, termination, pod, is_runtime_only),
         Goal::CleanUp(termination) => Plan::CleanUp(CleanUp::after(&termination.cause)),
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct WorkerView {
 pub(crate) struct Findings {
     /// What the runtime has.
     pub observation: Observation,
+    /// Instances that run and whose postStart hooks have not ended, by id: they do not
+    /// count as started yet.
+    pub in_post_start: BTreeSet<String>,
     /// Why containers that should exist do not run.
     pub waiting: Vec<Waiting>,
     /// Instances that are left of earlier rounds: they decide nothing any more. By id.

@@ -130,10 +130,9 @@ pub(super) fn message(
 }
 
 fn container(container: &Container, findings: &Findings) -> v1::ContainerObservation {
-    let in_post_start = &findings.observation.in_post_start;
     let state = match &container.state {
         // As in the kubelet, it counts as started when its postStart hook has ended.
-        _ if in_post_start.contains(&container.id) => v1::RuntimeState::Created,
+        _ if findings.in_post_start.contains(&container.id) => v1::RuntimeState::Created,
         // One that never ran is told of as not started yet: it is about to be.
         ContainerState::Created | ContainerState::StartAbandoned(_) => v1::RuntimeState::Created,
         ContainerState::Running { .. } => v1::RuntimeState::Running,

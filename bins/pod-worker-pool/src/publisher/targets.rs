@@ -45,7 +45,7 @@ pub(super) fn of(
         .filter(|(kind, spec)| *kind != ContainerKind::Init && !probes(spec).is_empty())
         .filter_map(|(_, spec)| {
             let container = observation.newest(&spec.name)?;
-            let is_in_post_start = observation.in_post_start.contains(&container.id);
+            let is_in_post_start = findings.in_post_start.contains(&container.id);
             let spec = &permitted(spec, findings.is_refused);
             let target = target(worker, &pod, spec, container, &pod_ip, is_in_post_start);
             if prost::Message::encoded_len(&target) > MAX_PROBE_TARGET_BYTES {

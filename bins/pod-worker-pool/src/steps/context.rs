@@ -113,7 +113,6 @@ impl Steps {
         observation.files.clone_from(&memory.files);
         observation.learn_former(&memory.record.former_sandboxes);
         memory.pod_ip = self.pod_ip(&observation);
-        observation.in_post_start = memory.known.in_post_start(&observation);
         Ok(observation)
     }
 

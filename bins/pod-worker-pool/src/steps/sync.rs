@@ -254,7 +254,7 @@ async fn look(
     target: &Target<'_>,
     memory: &mut Memory,
 ) -> Result<Observation, StepError> {
-    let mut observation = steps
+    let observation = steps
         .observe(target.identity, Some(target.pod), memory)
         .await?;
     sandbox::adopt_cgroup(steps, target, &observation, memory).await;
@@ -262,7 +262,6 @@ async fn look(
     post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);
     memory.hooks.observed(&observation);
-    observation.in_post_start = memory.known.in_post_start(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
         Announcement::Stopping(_) | Announcement::Changed | Announcement::Resize => true,
@@ -362,6 +361,7 @@ fn publish(
     }
     let findings = Findings {
         observation: observation.clone(),
+        in_post_start: memory.known.in_post_start(observation),
         resources: resize::known(observation, memory),
         resize: resize::is_under_way(plan).then(|| memory.resize_error.clone().unwrap_or_default()),
         waiting: publisher::waiting(target.pod, observation, &reasons),

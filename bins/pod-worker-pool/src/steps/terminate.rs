@@ -64,20 +64,17 @@ async fn stop_pod(
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let identity = subject.identity();
+    let pod = subject.desired().and_then(|pod| pod.decode().ok());
     let goal = Goal::Terminate {
         termination,
+        pod: pod.as_ref(),
         is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
     };
     let no_probes = ProbeVerdicts::default();
     announce_change(steps, identity, termination, memory);
     record_what_nothing_else_tells(steps, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
-        let mut observation = steps.observe(identity, None, memory).await?;
-        if let Subject::Desired(pod) = subject
-            && let Ok(pod) = pod.decode()
-        {
-            observation.learn_sidecars(&pod);
-        }
+        let observation = steps.observe(identity, None, memory).await?;
         note_former_sandboxes(&observation, termination, memory);
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
@@ -194,6 +191,7 @@ fn publish_termination(
         identity.uid(),
         Findings {
             observation: observation.clone(),
+            in_post_start: memory.known.in_post_start(observation),
             waiting: Vec::new(),
             // Nothing is started again: all ends count.
             left_of_earlier: BTreeSet::new(),

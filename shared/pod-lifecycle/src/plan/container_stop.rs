@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use pod::accessors::sidecar_index;
 use pod::{Pod, PodExt};
 
-use super::actions::{ContainerStop, StopHow};
+use super::actions::{ContainerStop, CreatedContainer, StopHow};
 use crate::hook::{Hook, PreStop};
 use crate::known::{InstanceKnown, Known};
 use crate::observation::{Container, Observation};
@@ -51,23 +52,36 @@ pub(super) fn for_reason(
 }
 
 /// Has sidecars stopped last, in reverse order, as in the kubelet: each after all that is
-/// no sidecar, and after the sidecars that were started after it.
+/// no sidecar, and after the sidecars that were started after it. An earlier process may have
+/// asked for the start of what is only created: until that is removed, or runs and is to be
+/// stopped too, no sidecar gets its SIGTERM.
 pub(super) fn in_order(
     mut stops: Vec<ContainerStop>,
+    created: &[CreatedContainer],
     observation: &Observation,
+    pod: Option<&Pod>,
 ) -> Vec<ContainerStop> {
-    let rank = |id: &str| observation.container(id).and_then(|it| it.sidecar);
+    let rank = |id: &str| sidecar(observation.container(id)?, pod);
     let ranks: Vec<Option<u32>> = stops.iter().map(|stop| rank(&stop.container_id)).collect();
     let ids: Vec<String> = stops.iter().map(|stop| stop.container_id.clone()).collect();
     for (stop, own) in stops.iter_mut().zip(&ranks) {
         let Some(own) = own else { continue };
         let others = ids.iter().zip(&ranks);
-        stop.after = others
-            .filter(|(_, other)| other.is_none_or(|other| other > *own))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let others = others.filter(|(_, other)| other.is_none_or(|other| other > *own));
+        let others = others.map(|(id, _)| id);
+        let created = created.iter().map(|it| &it.container_id);
+        stop.after = others.chain(created).cloned().collect();
     }
     stops
+}
+
+/// Which of the pod's init containers an instance is, if it is a sidecar. Others note that
+/// nowhere: of an instance that they made the pod tells it.
+fn sidecar(container: &Container, pod: Option<&Pod>) -> Option<u32> {
+    let is_made_by_others = container.restart_wait.is_none();
+    let pod = pod.filter(|_| is_made_by_others);
+    let told_by_pod = || sidecar_index(pod?, &container.name);
+    container.sidecar.or_else(told_by_pod)
 }
 
 /// The preStop hook of an instance, until that has ended.

@@ -67,8 +67,10 @@ fn in_sidecars_hook(inputs: &Inputs<'_>) -> bool {
     let mut sidecars = inputs.pod.init_containers().iter();
     sidecars.any(|spec| {
         let newest = inputs.newest(&spec.name);
-        let in_hook = &inputs.observation.in_post_start;
-        newest.is_some_and(|container| in_hook.contains(&container.id))
+        newest.is_some_and(|container| {
+            let hook = inputs.facts.known.post_start(&container.id);
+            hook.is_some() && container.state.may_run()
+        })
     })
 }
 

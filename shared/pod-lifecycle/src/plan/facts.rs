@@ -54,6 +54,8 @@ pub enum Goal<'a> {
     Terminate {
         /// Why, and with which grace.
         termination: &'a Termination,
+        /// The pod, where it is known.
+        pod: Option<&'a Pod>,
         /// Whether only the runtime has it: nobody will ask for its files to go.
         is_runtime_only: bool,
     },

@@ -15,7 +15,7 @@ pub(super) fn of_living_pod(facts: &Facts<'_>, pod: &Pod) -> StopPod {
     let alive = facts.observation.possibly_running();
     let stops = alive.map(|it| container_stop::of_lost_sandbox(facts.known, pod, it));
     StopPod {
-        containers: container_stop::in_order(stops.collect(), facts.observation),
+        containers: container_stop::in_order(stops.collect(), &[], facts.observation, Some(pod)),
         created: Vec::new(),
         sandboxes: sandboxes(facts.observation, facts.known),
     }
@@ -35,6 +35,7 @@ pub(super) fn waiting(facts: &Facts<'_>, pod: &Pod) -> Plan {
 pub(super) fn terminating(
     facts: &Facts<'_>,
     termination: &Termination,
+    pod: Option<&Pod>,
     is_runtime_only: bool,
 ) -> Plan {
     if facts.observation.calls_under_way {
@@ -64,17 +65,8 @@ pub(super) fn terminating(
         pre_stop: container_stop::pre_stop(facts.known, container),
         after: Vec::new(),
     });
-    let mut containers = container_stop::in_order(stops.collect(), observation);
-    // An earlier process may have asked for the start of what is only created. Until that
-    // is removed, or runs and is to be stopped too, no sidecar gets its SIGTERM.
-    for stop in &mut containers {
-        if observation.is_sidecar(&stop.container_id) {
-            let first = created.iter().map(|it| it.container_id.clone());
-            stop.after.extend(first);
-        }
-    }
     let stop = StopPod {
-        containers,
+        containers: container_stop::in_order(stops.collect(), &created, observation, pod),
         created,
         sandboxes: sandboxes(observation, facts.known),
     };

@@ -25,6 +25,7 @@ impl Case {
     fn terminate(&self, cause: TerminationCause, is_runtime_only: bool) -> Plan {
         self.plan_for(Goal::Terminate {
             termination: &termination(cause),
+            pod: Some(&pod(self.pod.clone())).filter(|_| !is_runtime_only),
             is_runtime_only,
         })
     }
