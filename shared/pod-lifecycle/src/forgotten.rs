@@ -43,7 +43,8 @@ mod tests {
             kill: None,
         };
         let now = UnixNanos(0);
-        let mut worker = Worker::new(now, update(UpdateKind::Create), true).unwrap();
+        let mut worker = Worker::new(now, update(UpdateKind::Create)).unwrap();
+        worker.start();
         if steps > 0 {
             worker.update(now, update(UpdateKind::Kill));
         }

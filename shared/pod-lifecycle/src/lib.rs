@@ -2,9 +2,9 @@
 //! it is left. Pure: plain values in, plain values out, both clocks brought by the
 //! caller. pod-worker-pool asks the runtime and carries out.
 //!
-//! - `worker`: the states of a worker, and which step each of them asks for; its input
-//!   is `desired`, its end a `termination`; `forgotten`: which workers are dropped;
-//!   `static_pods`: who waits for a static pod of the same name;
+//! - `worker`: the states of a worker (which step each of them asks for is in the pool,
+//!   `Entry::job`); its input is `desired`, its end a `termination`; `forgotten`: which
+//!   workers are dropped; `static_pods`: who waits for a static pod of the same name;
 //! - `observation`: what the runtime has of a pod; `known`: what is known of it besides;
 //!   `record`: what of that the next process must know; `annotations`: what is noted on
 //!   sandboxes and containers;

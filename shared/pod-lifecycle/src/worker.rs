@@ -1,11 +1,11 @@
-//! The states of the worker of one pod. The pool's actor feeds updates in, and runs the
-//! step that the state asks for.
+//! The states of the worker of one pod. The pool's actor feeds updates in, and runs a step
+//! for the state that it is in (`Entry::job` of the pool).
 //!
 //! ```text
 //!                  +---------+ start  +---------+
-//!  desired ------->| Waiting |------->| Syncing |<------ desired
-//!  (may not        +---------+        +---------+   (may start)
-//!   start yet)          |                  |
+//!  desired ------->| Waiting |------->| Syncing |
+//!                  +---------+        +---------+
+//!                       |                  |
 //!                       +----- request ----+  deletion, kill, terminal phase,
 //!                                |            end of the pod by itself
 //!                                v
@@ -242,12 +242,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The worker that a first update makes. `may_start` is whether it need not begin
-    /// as Waiting.
+    /// The worker that a first update makes. One that is to run begins as Waiting;
+    /// [`Worker::start`] moves it on.
     ///
     /// # Errors
     /// For an update that makes none.
-    pub fn new(now: UnixNanos, update: Update, may_start: bool) -> Result<Worker, Refusal> {
+    pub fn new(now: UnixNanos, update: Update) -> Result<Worker, Refusal> {
         let Update {
             kind,
             subject,
@@ -267,7 +267,6 @@ impl Worker {
                     let termination = Termination::new(cause, now, Some(&pod), kill.as_ref());
                     terminating(Subject::Desired(pod), termination)
                 }
-                None if may_start => WorkerState::Syncing { pod },
                 None => WorkerState::Waiting { pod },
             },
         };

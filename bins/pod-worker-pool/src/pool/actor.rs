@@ -300,8 +300,7 @@ impl Actor {
                 worker.update(now, update);
                 worker
             }
-            // Each begins as Waiting; `request_start` moves it on.
-            _ => Worker::new(now, update, false).map_err(PoolError::Refused)?,
+            _ => Worker::new(now, update).map_err(PoolError::Refused)?,
         };
         self.workers
             .insert(uid.clone(), Entry::new(worker, record, told));

@@ -84,7 +84,13 @@ fn runtime_only(kind: UpdateKind) -> Update {
 }
 
 fn syncing() -> Worker {
-    Worker::new(at(0), update(UpdateKind::Create, pod()), true).unwrap()
+    let mut worker = waiting();
+    worker.start();
+    worker
+}
+
+fn waiting() -> Worker {
+    Worker::new(at(0), update(UpdateKind::Create, pod())).unwrap()
 }
 
 fn terminating() -> Worker {
@@ -102,58 +108,45 @@ fn finished() -> Worker {
 
 #[test]
 fn the_first_update_decides_where_a_worker_begins() {
-    for (name, update, may_start, expected) in [
+    for (name, update, expected) in [
         (
             "new",
             update(UpdateKind::Create, pod()),
-            true,
-            WorkerPhase::Syncing,
+            WorkerPhase::Waiting,
         ),
         (
             "unknown",
             update(UpdateKind::Sync, pod()),
-            true,
-            WorkerPhase::Syncing,
-        ),
-        (
-            "name taken",
-            update(UpdateKind::Create, pod()),
-            false,
             WorkerPhase::Waiting,
         ),
         (
             "deleted",
             update(UpdateKind::Create, deleted_pod(5)),
-            true,
             WorkerPhase::Terminating,
         ),
         (
             "failed",
             update(UpdateKind::Create, ended_pod("Failed")),
-            true,
             WorkerPhase::Terminating,
         ),
         (
             "succeeded",
             update(UpdateKind::Sync, ended_pod("Succeeded")),
-            true,
             WorkerPhase::Terminating,
         ),
         (
             "running",
             update(UpdateKind::Create, ended_pod("Running")),
-            true,
-            WorkerPhase::Syncing,
+            WorkerPhase::Waiting,
         ),
-        ("killed", kill(pod(), None), false, WorkerPhase::Terminating),
+        ("killed", kill(pod(), None), WorkerPhase::Terminating),
         (
             "orphan",
             runtime_only(UpdateKind::Kill),
-            true,
             WorkerPhase::Terminating,
         ),
     ] {
-        let worker = Worker::new(at(0), update, may_start).unwrap();
+        let worker = Worker::new(at(0), update).unwrap();
         assert_eq!(worker.phase(), expected, "{name}");
     }
 }
@@ -162,7 +155,7 @@ fn the_first_update_decides_where_a_worker_begins() {
 fn a_pod_that_only_the_runtime_has_may_only_be_killed() {
     for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
         let refusal = Refusal::RuntimePodsCanOnlyBeKilled;
-        assert_eq!(Worker::new(at(0), runtime_only(kind), true), Err(refusal));
+        assert_eq!(Worker::new(at(0), runtime_only(kind)), Err(refusal));
         let mut worker = syncing();
         assert_eq!(
             worker.update(at(1), runtime_only(kind)),
@@ -174,7 +167,7 @@ fn a_pod_that_only_the_runtime_has_may_only_be_killed() {
 
 #[test]
 fn a_pod_that_only_the_runtime_has_is_forgotten_as_soon_as_it_is_stopped() {
-    let mut worker = Worker::new(at(0), runtime_only(UpdateKind::Kill), true).unwrap();
+    let mut worker = Worker::new(at(0), runtime_only(UpdateKind::Kill)).unwrap();
     assert_eq!(worker.desired(), None);
     assert_eq!(
         worker.update(at(1), runtime_only(UpdateKind::Kill)),
@@ -207,7 +200,7 @@ fn the_newest_desired_pod_wins() {
         Decision::Wake
     );
     assert_eq!(worker.desired(), Some(&changed_pod()));
-    let mut waiting = Worker::new(at(0), update(UpdateKind::Create, pod()), false).unwrap();
+    let mut waiting = waiting();
     assert_eq!(
         waiting.update(at(1), update(UpdateKind::Update, changed_pod())),
         Decision::Waits
@@ -528,7 +521,7 @@ fn a_change_that_comes_while_nobody_knows_the_pod_that_ends_is_noted() {
 
 #[test]
 fn a_pod_that_waits_for_its_name_may_change() {
-    let mut worker = Worker::new(at(0), update(UpdateKind::Create, pod()), false).unwrap();
+    let mut worker = waiting();
     let decision = worker.update(at(1), update(UpdateKind::Update, another_pod()));
     assert_eq!(decision, Decision::Waits);
     assert_eq!(worker.desired(), Some(&another_pod()));
