@@ -78,9 +78,6 @@ const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Longest file of subordinate ids that is read.
 const MAX_SUBORDINATE_ID_BYTES: u64 = 1 << 20;
 
-/// Longest DNS subdomain.
-const MAX_NODE_NAME_BYTES: usize = 253;
-
 fn refused(error: SettingError) -> Failure {
     Failure::Configuration(Box::new(error))
 }
@@ -335,36 +332,16 @@ fn node_name(flags: &Flags) -> Result<String, Failure> {
             .into_owned(),
     };
     let name = name.trim().to_lowercase();
-    if is_dns_subdomain(&name) {
+    if pod::identity::is_dns1123_subdomain(&name) {
         Ok(name)
     } else {
         Err(refused(SettingError::NodeName(name)))
     }
 }
 
-fn is_dns_subdomain(name: &str) -> bool {
-    let label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        label.bytes().all(|byte| inner(byte) || byte == b'-')
-            && label.bytes().next().is_some_and(inner)
-            && label.bytes().last().is_some_and(inner)
-    };
-    name.len() <= MAX_NODE_NAME_BYTES && name.split('.').all(label)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn node_names_are_dns_subdomains() {
-        for name in ["a", "node-1.example.org", "1"] {
-            assert!(is_dns_subdomain(name), "{name}");
-        }
-        for name in ["", "-a", "a-", "a..b", "a/b", "A", &"a".repeat(254)] {
-            assert!(!is_dns_subdomain(name), "{name}");
-        }
-    }
 
     #[test]
     fn a_reload_finds_the_nodes_new_address() {

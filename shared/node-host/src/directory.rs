@@ -46,6 +46,16 @@ impl Directory {
         })
     }
 
+    /// The same, if there is one.
+    pub(crate) fn open_if_there(path: &Path) -> Result<Option<Directory>, NodeError> {
+        match Directory::open(path) {
+            Err(NodeError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
+    }
+
     /// Makes such a directory, and those above it, and opens it. One that is made
     /// has this mode after, whatever our own mask; one that is there keeps its own.
     pub(crate) fn open_or_make(path: &Path, mode: u32) -> Result<Directory, NodeError> {

@@ -45,15 +45,18 @@ pub(super) fn machine(system: &SystemPaths) -> Result<MachineUsage, NodeError> {
 /// Capacity and what is not in the working set: free, or read from files and not used
 /// lately. On cgroup v2 the kubelet takes the same lines for its root cgroup.
 fn memory(meminfo: &str) -> Option<(u64, u64)> {
-    let bytes = |name: &str| -> Option<u64> {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        let line = line.strip_prefix(':')?.trim();
-        let kilobytes: u64 = line.strip_suffix("kB")?.trim().parse().ok()?;
-        kilobytes.checked_mul(1024)
-    };
+    let bytes = |name| bytes_of(meminfo, name);
     let capacity = bytes("MemTotal")?;
     let available = bytes("MemFree")?.saturating_add(bytes("Inactive(file)").unwrap_or(0));
     Some((capacity, available.min(capacity)))
+}
+
+/// What a line of meminfo says, in bytes; the kernel says it in kB of 1024 bytes.
+pub(super) fn bytes_of(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    let line = line.strip_prefix(':')?.trim();
+    let kilobytes: u64 = line.strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
 }
 
 /// From a line like `0.20 0.18 0.12 1/80 11206`: 80.
@@ -62,7 +65,7 @@ fn processes(loadavg: &str) -> Option<u64> {
     all.parse().ok()
 }
 
-/// Of the nearest directory that exists, as for the capacity.
+/// Of the nearest directory that exists: the pods' own may not have been made yet.
 pub(super) fn filesystem(path: &Path) -> Result<FilesystemUsage, NodeError> {
     let existing = path
         .ancestors()
@@ -110,7 +113,7 @@ pub(super) fn pod_files(
             }
         }
     }
-    let Some(pod) = existing(&pods(&node.root_dir))?
+    let Some(pod) = Directory::open_if_there(&pods(&node.root_dir))?
         .map(|pods| pods.child(pod.uid()))
         .transpose()?
         .flatten()
@@ -148,18 +151,24 @@ pub(super) fn pod_files(
     Ok(usage)
 }
 
-fn existing(path: &Path) -> Result<Option<Directory>, NodeError> {
-    match Directory::open(path) {
-        Err(NodeError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
-        opened => opened.map(Some),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_told_in_kilobytes() {
+        let text = "MemTotal:       24686080 kB\nMemFree: 1 kB\n";
+        assert_eq!(bytes_of(text, "MemTotal"), Some(25_278_545_920));
+        for text in [
+            "",
+            "MemFree: 1 kB",
+            "MemTotal: x kB",
+            "MemTotal: 5",
+            "MemTotal: 99999999999999999999 kB",
+        ] {
+            assert_eq!(bytes_of(text, "MemTotal"), None, "{text}");
+        }
+    }
 
     #[test]
     fn what_is_available_is_free_or_read_from_files_and_not_used() {

@@ -36,13 +36,13 @@ fn capacity_of(
 ) -> Result<NodeCapacity, NodeError> {
     let meminfo = system.proc_dir.join("meminfo");
     let text = fs::read_to_string(&meminfo).context("read", &meminfo)?;
-    let memory_bytes = memory_total(&text)
+    let memory_bytes = gauges::bytes_of(&text, "MemTotal")
         .ok_or_else(|| NodeError::refused(&meminfo, "there is no MemTotal in it"))?;
     Ok(NodeCapacity {
         cpu_millis: cores()? * 1000,
         memory_bytes,
         page_bytes: page_bytes()?,
-        ephemeral_storage_bytes: size_of_filesystem(storage)?,
+        ephemeral_storage_bytes: gauges::filesystem(storage)?.capacity_bytes,
         huge_pages: huge_pages(&system.sys_dir),
         unified_cgroups,
         kernel_release: kernel_release()?,
@@ -79,25 +79,6 @@ fn cores() -> Result<u64, NodeError> {
         .and_then(|cores| u64::try_from(cores).ok())
         .unwrap_or(1)
         .max(1))
-}
-
-/// `MemTotal` in bytes; the kernel says it in kB of 1024 bytes.
-fn memory_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
-}
-
-/// Of the nearest directory that exists: the pods' own may not have been made yet.
-fn size_of_filesystem(path: &Path) -> Result<u64, NodeError> {
-    let existing = path
-        .ancestors()
-        .find(|ancestor| ancestor.exists())
-        .unwrap_or(Path::new("/"));
-    let size = statvfs(existing).context("inspect", existing)?;
-    Ok(size.blocks().saturating_mul(size.fragment_size()))
 }
 
 /// How full the file system of an existing path is.
@@ -180,21 +161,6 @@ fn read_text(path: &Path, limit: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_told_in_kilobytes() {
-        let text = "MemTotal:       24686080 kB\nMemFree: 1 kB\n";
-        assert_eq!(memory_total(text), Some(25_278_545_920));
-        for text in [
-            "",
-            "MemFree: 1 kB",
-            "MemTotal: x kB",
-            "MemTotal: 5",
-            "MemTotal: 99999999999999999999 kB",
-        ] {
-            assert_eq!(memory_total(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn app_armor_is_there_when_it_is_enabled_and_profiles_can_be_loaded() {

@@ -36,11 +36,7 @@ pub(super) fn make(node: &Shared, pod_uid: &str) -> Result<Directory, NodeError>
 
 /// The directory of all pods, if it has been made.
 pub(super) fn all(node: &Shared) -> Result<Option<Directory>, NodeError> {
-    let path = pods(&node.root_dir);
-    match Directory::open(&path) {
-        Err(NodeError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        opened => opened.map(Some),
-    }
+    Directory::open_if_there(&pods(&node.root_dir))
 }
 
 fn find(node: &Shared, pod_uid: &str) -> Result<Option<Directory>, NodeError> {

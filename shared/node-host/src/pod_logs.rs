@@ -24,18 +24,9 @@ pub(super) fn make(node: &Shared, pod: &PodIdentity) -> Result<Directory, NodeEr
     all.make_child(&pod_logs_name(pod), MODE)
 }
 
-fn open_if_there(path: &Path) -> Result<Option<Directory>, NodeError> {
-    match Directory::open(path) {
-        Err(NodeError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
-        opened => opened.map(Some),
-    }
-}
-
 /// A pod's log directory, if there is one.
 pub(super) fn find(node: &Shared, pod: &PodIdentity) -> Result<Option<Directory>, NodeError> {
-    match open_if_there(&node.pod_logs_dir)? {
+    match Directory::open_if_there(&node.pod_logs_dir)? {
         Some(all) => all.child(&pod_logs_name(pod)),
         None => Ok(None),
     }
@@ -131,27 +122,28 @@ pub(super) fn remove(
             }
         }
     }
-    match open_if_there(&node.log_links_dir)? {
+    match Directory::open_if_there(&node.log_links_dir)? {
         Some(links) => links.remove_file(&log_link_name(pod, container, container_id)),
         None => Ok(()),
     }
 }
 
 pub(super) fn remove_all(node: &Shared, pod: &PodIdentity) -> Result<(), NodeError> {
-    match open_if_there(&node.pod_logs_dir)? {
+    match Directory::open_if_there(&node.pod_logs_dir)? {
         Some(all) => all.remove_tree(&pod_logs_name(pod)),
         None => Ok(()),
     }
 }
 
 pub(super) fn list(node: &Shared) -> Result<Vec<PodIdentity>, NodeError> {
-    let names = open_if_there(&node.pod_logs_dir)?.map_or(Ok(Vec::new()), |all| all.names())?;
+    let names =
+        Directory::open_if_there(&node.pod_logs_dir)?.map_or(Ok(Vec::new()), |all| all.names())?;
     Ok(names.iter().filter_map(|name| pod_of_logs(name)).collect())
 }
 
 /// Removes links into the log directories whose log is gone; others are not ours.
 pub(super) fn prune_links(node: &Shared) -> Result<(), NodeError> {
-    let Some(links) = open_if_there(&node.log_links_dir)? else {
+    let Some(links) = Directory::open_if_there(&node.log_links_dir)? else {
         return Ok(());
     };
     for name in links.names()? {

@@ -93,7 +93,7 @@ pub(crate) fn make(
         };
         let host_path = host_path.map_err(|error| NodeError::Volume {
             volume: name.clone(),
-            reason: with_causes(&error),
+            reason: telemetry::chain(&error),
         })?;
         let mounted = MountedVolume {
             host_path,
@@ -118,17 +118,6 @@ fn kind(directory: &Directory, name: &str) -> Result<Directory, NodeError> {
     directory
         .make_child(VOLUMES, POD_DIRECTORY_MODE)?
         .make_child(name, POD_DIRECTORY_MODE)
-}
-
-/// The error with what caused it, for the pod's owner.
-fn with_causes(error: &NodeError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Takes a pod's volumes down. What is mounted on or in those of its own is unmounted;

@@ -1,10 +1,11 @@
 //! How a node is laid out as a kubelet lays it out: where files of pods are, how their
-//! cgroups are called, and what of the machine is for pods. Pure: nothing here reads
-//! the machine, which is what `node-host` does.
+//! cgroups are called, what of the machine is for pods, and how the kernel writes paths of
+//! mounts. Pure: nothing here reads the machine, which is what `node-host` does.
 
 mod capacity;
 mod cgroups;
 mod id_ranges;
+mod mount_path;
 pub mod paths;
 mod usage;
 
@@ -12,4 +13,5 @@ pub use capacity::{DiskUsage, NodeCapacity};
 
 pub use cgroups::CgroupNaming;
 pub use id_ranges::{IdRange, IdRangeChoice, IdRangeError, choose_id_range, id_range_file};
+pub use mount_path::mount_path;
 pub use usage::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};

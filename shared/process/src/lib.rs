@@ -22,7 +22,6 @@ pub use lifecycle::{
     shortened,
 };
 pub use permitted::{permitted, view};
-pub use remote_mounts::unescaped;
 pub use socket_file::note_socket_file;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};
 pub use users::{UsersError, identities};

@@ -1,9 +1,9 @@
 //! Where file systems are mounted that another machine or a program serves. Whoever looks
 //! at one may have to wait for ever.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+
+use node_layout::mount_path;
 
 /// The mounts that this process sees (proc_pid_mountinfo(5)).
 const TABLE: &str = "/proc/self/mountinfo";
@@ -49,27 +49,7 @@ fn mount_point(line: &[u8]) -> Option<PathBuf> {
     let kind = str::from_utf8(fields.next()?).ok()?;
     let kind = kind.split_once('.').map_or(kind, |(kind, _)| kind);
     let is_remote = REMOTE.contains(&kind) && mount_point != b"/";
-    is_remote.then(|| unescaped(mount_point))
-}
-
-/// A path of the table of mounts: spaces, tabs, newlines and backslashes are written there
-/// as `\` and three octal digits.
-#[must_use]
-pub fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| first == b'\\');
-        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(escaped.unwrap_or(first));
-        rest = if escaped.is_some() {
-            &after[3..]
-        } else {
-            after
-        };
-    }
-    PathBuf::from(OsString::from_vec(bytes))
+    is_remote.then(|| mount_path(mount_point))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use process::unescaped;
+use node_layout::mount_path;
 
 /// What a cgroup can limit, as far as it is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,8 +111,8 @@ impl<'a> Mount<'a> {
         };
         Some(Mount {
             version,
-            root: unescaped(mount.next()?.as_bytes()),
-            point: unescaped(mount.next()?.as_bytes()),
+            root: mount_path(mount.next()?.as_bytes()),
+            point: mount_path(mount.next()?.as_bytes()),
             options: file_system.nth(1)?,
         })
     }

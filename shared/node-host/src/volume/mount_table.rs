@@ -1,13 +1,14 @@
 //! The node's mounts, as the kernel lists them.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use node_layout::mount_path;
 
 use crate::descriptor::{magic_path, open_beneath};
 use crate::directory::Directory;
@@ -118,7 +119,7 @@ pub(crate) fn parse(line: &[u8]) -> Option<Mount<'_>> {
     let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let point = fields.nth(3)?;
     let point = match point.contains(&b'\\') {
-        true => Cow::Owned(PathBuf::from(OsString::from_vec(unescaped(point)))),
+        true => Cow::Owned(mount_path(point)),
         false => Cow::Borrowed(Path::new(OsStr::from_bytes(point))),
     };
     let mut peer_group = None;
@@ -136,28 +137,6 @@ pub(crate) fn parse(line: &[u8]) -> Option<Mount<'_>> {
         peer_group,
         filesystem,
     })
-}
-
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = (first == b'\\').then(|| after.get(..3)).flatten();
-        let code = digits
-            .and_then(|digits| str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
