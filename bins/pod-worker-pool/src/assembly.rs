@@ -17,7 +17,6 @@ use rand::rngs::SmallRng;
 use runtime_gate::Gate;
 use topology::{Identities, Process};
 
-use crate::departed::Departed;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::eviction::{self, Evictions, Gauge, NodeConditions};
@@ -36,6 +35,7 @@ use crate::pool::actor::{Actor, ActorConfig};
 use crate::publisher::Publisher;
 use crate::record::{KernelBoot, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
+use crate::removed_pods::RemovedPods;
 use crate::servers::Shared;
 use crate::steps::{ProcessStart, Steps};
 use crate::told_ends::ToldEnds;
@@ -122,9 +122,9 @@ impl Assembly {
         let relister = relister(&runtime, &clock, (&owners, &told_ends));
         let turns = Turns::new(processors(capacity), clock.clone());
         let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
-        let departed = Departed::default();
+        let removed_pods = RemovedPods::default();
         let steps = Arc::new(Steps {
-            departed: departed.clone(),
+            removed_pods: removed_pods.clone(),
             publisher: publisher(config, &observer),
             observer,
             told_ends: told_ends.clone(),
@@ -163,7 +163,7 @@ impl Assembly {
             records,
             locks,
             removals: PodLocks::default(),
-            departed,
+            removed_pods,
             left: garbage.left(),
             events: events.clone(),
             images: config.images.clone(),

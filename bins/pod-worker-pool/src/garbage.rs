@@ -147,7 +147,7 @@ async fn collect(
         workers: &workers,
         desired,
         sources_ready,
-        departed: &with.departed,
+        removed_pods: &with.removed_pods,
     };
     let dead = plan::containers(&relist, &known);
     let removed = containers::remove_containers(with, dead, &known).await;
@@ -159,7 +159,7 @@ async fn collect(
         return;
     };
     let recorded = with.records.uids();
-    with.departed.retain(|uid| {
+    with.removed_pods.retain(|uid| {
         relist.pods.contains_key(uid) || recorded.contains(uid) || left.contains(uid)
     });
 }

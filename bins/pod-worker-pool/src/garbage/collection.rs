@@ -11,13 +11,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::left::Left;
 use super::plan::Known;
-use crate::departed::Departed;
 use crate::events::Events;
 use crate::image::PulledImages;
 use crate::locks::PodLocks;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
 use crate::relist::{Relist, Relister};
+use crate::removed_pods::RemovedPods;
 use crate::turns::Turns;
 
 /// Removals at once: enough to clear up after a crash loop, too few to slow the
@@ -45,8 +45,8 @@ pub(crate) struct Collection {
     /// Keeps two removals of one container apart, by its id: a second one would wait for
     /// a runtime that hangs with the first.
     pub removals: PodLocks,
-    /// Pods that are gone though not all sources have delivered.
-    pub departed: Departed,
+    /// Pods that were taken back, whatever other sources deliver.
+    pub removed_pods: RemovedPods,
     /// What cannot be removed.
     pub left: Left,
     /// What is told of what cannot be freed.

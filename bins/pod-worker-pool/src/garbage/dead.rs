@@ -31,7 +31,7 @@ async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> boo
         desired: &desired,
         // Of any other pod without a worker nobody can say that it is not wanted.
         sources_ready: false,
-        departed: &with.departed,
+        removed_pods: &with.removed_pods,
     };
     let mut dead = plan::containers(&relist, &known);
     dead.retain(is_meant);

@@ -7,9 +7,9 @@ use cri::v1::ContainerState;
 use pod::PodIdentity;
 use pod_lifecycle::TerminationCause;
 
-use crate::departed::Departed;
 use crate::pool::WorkerSummary;
 use crate::relist::{ListedContainer, Relist, RuntimePod};
+use crate::removed_pods::RemovedPods;
 
 /// Who is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Known<'a> {
     pub(super) workers: &'a BTreeMap<String, WorkerSummary>,
     pub(super) desired: &'a HashSet<String>,
     pub(super) sources_ready: bool,
-    pub(super) departed: &'a Departed,
+    pub(super) removed_pods: &'a RemovedPods,
 }
 
 impl Known<'_> {
@@ -43,7 +43,7 @@ impl Known<'_> {
 
     /// Whether a pod has no worker, and nobody can want it.
     pub(super) fn is_unknown(&self, uid: &str) -> bool {
-        let is_told_of = self.sources_ready || self.departed.contains(uid);
+        let is_told_of = self.sources_ready || self.removed_pods.contains(uid);
         is_told_of && !self.desired.contains(uid) && !self.workers.contains_key(uid)
     }
 }
@@ -206,7 +206,7 @@ mod tests {
         workers: BTreeMap<String, WorkerSummary>,
         desired: HashSet<String>,
         sources_ready: bool,
-        departed: Departed,
+        removed_pods: RemovedPods,
     }
 
     impl Case {
@@ -253,7 +253,7 @@ mod tests {
                     .collect(),
                 desired: HashSet::new(),
                 sources_ready: true,
-                departed: Departed::default(),
+                removed_pods: RemovedPods::default(),
             }
         }
 
@@ -262,7 +262,7 @@ mod tests {
                 workers: &self.workers,
                 desired: &self.desired,
                 sources_ready: self.sources_ready,
-                departed: &self.departed,
+                removed_pods: &self.removed_pods,
             }
         }
 
@@ -417,10 +417,10 @@ mod tests {
         assert_eq!(case.containers(), ["a1", "a0"]);
         assert!(!is_gone("u1", &case.relist, &case.known()));
         // Its own source took it back, or it began anew.
-        case.departed.forgotten("u1", false);
+        case.removed_pods.insert("u1");
         assert_eq!(case.containers().len(), 4);
         assert!(is_gone("u1", &case.relist, &case.known()));
-        case.departed.forgotten("u1", true);
+        case.removed_pods.remove("u1");
         assert_eq!(case.containers(), ["a1", "a0"]);
         case.sources_ready = true;
         case.desired.insert("u1".to_owned());

@@ -215,11 +215,8 @@ impl Actor {
                 let _ = reply.send(self.workers.iter().map(of_each).collect());
             }
             Command::Desired { uid, reply } => {
-                let desired = self
-                    .workers
-                    .get(&uid)
-                    .and_then(|entry| entry.worker.desired().cloned());
-                let _ = reply.send(desired);
+                let entry = self.workers.get(&uid);
+                let _ = reply.send(entry.and_then(|entry| entry.worker.desired().cloned()));
             }
             Command::Active { reply } => {
                 let active = self.workers.values().filter_map(Entry::active);
@@ -370,8 +367,10 @@ impl Actor {
             if let Some(entry) = self.workers.get(&uid) {
                 let (identity, record) = (entry.worker.identity(), entry.record_if_begun_anew());
                 self.steps.records.save_later(identity, &record);
-                let begins_anew = entry.worker.restart_requested();
-                self.steps.departed.forgotten(&uid, begins_anew);
+                match entry.worker.restart_requested() {
+                    true => self.steps.removed_pods.remove(&uid),
+                    false => self.steps.removed_pods.insert(&uid),
+                }
             }
             self.forget(&uid);
         }

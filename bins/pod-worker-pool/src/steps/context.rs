@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use super::error::StepError;
 use super::memory::Memory;
 use super::process_start::ProcessStart;
-use crate::departed::Departed;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::files_in_memory::FilesInMemory;
@@ -30,6 +29,7 @@ use crate::observe::Observer;
 use crate::policy::NodePolicy;
 use crate::publisher::{LOOPBACK, Publisher};
 use crate::record::Records;
+use crate::removed_pods::RemovedPods;
 use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
 
@@ -53,8 +53,8 @@ pub(crate) struct Steps {
     pub host: Arc<dyn NodeHost>,
     /// Asks the runtime about a pod.
     pub observer: Observer,
-    /// Pods that are gone, for the garbage collection.
-    pub departed: Departed,
+    /// Pods that were taken back and are gone, for the garbage collection.
+    pub removed_pods: RemovedPods,
     /// Ends that the runtime told of before its lists show them.
     pub told_ends: ToldEnds,
     /// HTTP lifecycle hooks, which the prober carries out.
