@@ -93,12 +93,12 @@ struct State {
     /// As the file was when it was read last.
     stamp: Stamp,
     /// The last judgement of each pod.
-    judged: BTreeMap<String, Known>,
+    judged: BTreeMap<String, JudgedPod>,
     audit: Audit,
 }
 
-/// What is known of a pod that was judged.
-struct Known {
+/// A pod that was judged.
+struct JudgedPod {
     pod: PodIdentity,
     source: PodSource,
     judgement: Judgement,
@@ -172,15 +172,22 @@ impl NodePolicy {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges a pod that is about to be synced. From then on the gate lets requests
-    /// for it through, as far as it is permitted; the answer is why nothing new may be
-    /// made for it.
-    pub(crate) fn take(&self, desired: &DesiredPod, pod: &Pod) -> Option<Refused> {
+    /// Judges a pod that is about to be synced, tells the gate what may be requested for it,
+    /// and audits a judgement that differs from the last one. The answer is why nothing new
+    /// may be made for it.
+    pub(crate) fn judge_and_register(&self, desired: &DesiredPod, pod: &Pod) -> Option<Refused> {
         let source = desired.document().source();
         let subject = Subject::of(source, pod, &self.0.node_name);
         let identity = desired.identity();
         let mut state = self.lock();
         let (standing, judgement) = judge(&state.in_force, &subject, pod);
+        self.register_at_gate(identity, pod, standing);
+        let refused = judgement.refused().cloned();
+        self.tell_if_new(&mut state, identity, source, judgement);
+        refused
+    }
+
+    fn register_at_gate(&self, identity: &PodIdentity, pod: &Pod, standing: Standing) {
         self.0.held.hold(HeldPod {
             identity: identity.clone(),
             standing,
@@ -192,10 +199,18 @@ impl NodePolicy {
             commands: judgement::commands(pod),
             volumes: judgement::volumes(pod),
         });
-        let refused = judgement.refused().cloned();
-        let known = state.judged.get(identity.uid());
-        if known.is_some_and(|known| known.judgement == judgement) {
-            return refused;
+    }
+
+    fn tell_if_new(
+        &self,
+        state: &mut State,
+        identity: &PodIdentity,
+        source: PodSource,
+        judgement: Judgement,
+    ) {
+        let last = state.judged.get(identity.uid());
+        if last.is_some_and(|last| last.judgement == judgement) {
+            return;
         }
         let (word, rule) = (judgement.word(), judgement.message().unwrap_or_default());
         let now = self.0.clock.now();
@@ -203,14 +218,13 @@ impl NodePolicy {
         if let Some(message) = judgement.message() {
             self.0.events.warning(identity, "", REFUSED_REASON, message);
         }
-        let known = Known {
+        let judged = JudgedPod {
             pod: identity.clone(),
             source,
             judgement,
             not_opened: BTreeSet::new(),
         };
-        state.judged.insert(identity.uid().to_owned(), known);
-        refused
+        state.judged.insert(identity.uid().to_owned(), judged);
     }
 
     /// Whether the policy refuses a pod that has a worker. Its containers may run on.

@@ -34,7 +34,6 @@ impl Audit {
         tracing::info!(
             %pod,
             %source,
-            asked_by = "sync-loop",
             decision,
             rule,
             "node policy"

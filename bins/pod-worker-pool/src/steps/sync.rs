@@ -39,7 +39,7 @@ pub(super) async fn sync(
     // What a claim stands for is judged, and opened, like any path of the node.
     let objects = steps.objects.known(&given);
     let pod = local_objects::with_claimed_volumes(&given, &objects);
-    let refused = steps.policy.take(desired, &pod);
+    let refused = steps.policy.judge_and_register(desired, &pod);
     let has_room = !input.resize_is_pending;
     let pod = match resize::in_force(steps, desired.identity(), pod, has_room, memory).await {
         Ok(pod) => pod,
