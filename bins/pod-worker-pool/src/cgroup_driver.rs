@@ -28,7 +28,7 @@ const ASK_ANEW: Duration = Duration::from_secs(60);
 
 /// What a runtime tells of its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum DriverAnswer {
     /// This one.
     Driver(CgroupDriver),
     /// It has no call for that: containerd before 2.0.
@@ -49,7 +49,7 @@ pub struct OtherDriver {
 #[derive(Debug)]
 pub(crate) struct DriverInUse {
     configured: CgroupDriver,
-    told: Option<Told>,
+    told: Option<DriverAnswer>,
     file: StateFile,
 }
 
@@ -89,7 +89,7 @@ impl DriverInUse {
     /// For people: nothing where it is the one that is configured.
     pub(crate) fn status_line(&self) -> String {
         match self.told {
-            Some(Told::Driver(driver)) if driver != self.configured => format!(
+            Some(DriverAnswer::Driver(driver)) if driver != self.configured => format!(
                 "cgroup driver {driver}, as the runtime says, and not {} as configured",
                 self.configured
             ),
@@ -136,7 +136,7 @@ impl DriverInUse {
     }
 
     /// Keeps what the runtime told, if it did.
-    async fn note(&mut self, told: Option<Told>) -> Result<(), OtherDriver> {
+    async fn note(&mut self, told: Option<DriverAnswer>) -> Result<(), OtherDriver> {
         if told.is_none() || told == self.told {
             return Ok(());
         }
@@ -164,25 +164,25 @@ impl DriverInUse {
 }
 
 /// The runtime knows better than the node's configuration.
-fn in_force(told: Option<Told>, configured: CgroupDriver) -> CgroupDriver {
+fn in_force(told: Option<DriverAnswer>, configured: CgroupDriver) -> CgroupDriver {
     match told {
-        Some(Told::Driver(driver)) => driver,
-        Some(Told::Nothing) | None => configured,
+        Some(DriverAnswer::Driver(driver)) => driver,
+        Some(DriverAnswer::Nothing) | None => configured,
     }
 }
 
 /// What an answer tells; none while the runtime does not answer, or not in words that are
 /// understood.
-fn told(answer: Result<v1::RuntimeConfigResponse, RuntimeError>) -> Option<Told> {
+fn told(answer: Result<v1::RuntimeConfigResponse, RuntimeError>) -> Option<DriverAnswer> {
     match answer {
         Ok(answer) => {
             let driver = answer.linux?.cgroup_driver;
             match v1::CgroupDriver::try_from(driver).ok()? {
-                v1::CgroupDriver::Systemd => Some(Told::Driver(CgroupDriver::Systemd)),
-                v1::CgroupDriver::Cgroupfs => Some(Told::Driver(CgroupDriver::Cgroupfs)),
+                v1::CgroupDriver::Systemd => Some(DriverAnswer::Driver(CgroupDriver::Systemd)),
+                v1::CgroupDriver::Cgroupfs => Some(DriverAnswer::Driver(CgroupDriver::Cgroupfs)),
             }
         }
-        Err(error) if error.kind == RuntimeErrorKind::Unimplemented => Some(Told::Nothing),
+        Err(error) if error.kind == RuntimeErrorKind::Unimplemented => Some(DriverAnswer::Nothing),
         Err(_) => None,
     }
 }
@@ -207,11 +207,21 @@ mod tests {
     fn the_runtime_comes_before_the_configuration_and_a_silent_one_after_it() {
         use CgroupDriver::{Cgroupfs, Systemd};
         for (answer, tells, configured, expected) in [
-            (answer(0), Some(Told::Driver(Systemd)), Cgroupfs, Systemd),
-            (answer(1), Some(Told::Driver(Cgroupfs)), Systemd, Cgroupfs),
+            (
+                answer(0),
+                Some(DriverAnswer::Driver(Systemd)),
+                Cgroupfs,
+                Systemd,
+            ),
+            (
+                answer(1),
+                Some(DriverAnswer::Driver(Cgroupfs)),
+                Systemd,
+                Cgroupfs,
+            ),
             (
                 error(RuntimeErrorKind::Unimplemented),
-                Some(Told::Nothing),
+                Some(DriverAnswer::Nothing),
                 Systemd,
                 Systemd,
             ),
@@ -246,8 +256,8 @@ mod tests {
         let mut first = in_use(&directory, CgroupDriver::Cgroupfs);
         assert_eq!(first.driver(), CgroupDriver::Cgroupfs);
         first.note(None).await.unwrap();
-        first.note(Some(Told::Nothing)).await.unwrap();
-        let systemd = Some(Told::Driver(CgroupDriver::Systemd));
+        first.note(Some(DriverAnswer::Nothing)).await.unwrap();
+        let systemd = Some(DriverAnswer::Driver(CgroupDriver::Systemd));
         let other = first.note(systemd).await.unwrap_err().to_string();
         assert!(other.contains("is systemd and was cgroupfs"), "{other}");
         let mut second = in_use(&directory, CgroupDriver::Cgroupfs);
@@ -259,7 +269,7 @@ mod tests {
         );
         second.note(systemd).await.unwrap();
         // A runtime that tells nothing any more leaves it to the configuration.
-        second.note(Some(Told::Nothing)).await.unwrap_err();
+        second.note(Some(DriverAnswer::Nothing)).await.unwrap_err();
         assert_eq!(in_use(&directory, CgroupDriver::Cgroupfs).status_line(), "");
     }
 }

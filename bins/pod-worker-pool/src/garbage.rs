@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use containers::SandboxRemovals;
 use disk::ImageCollection;
 use left::Left;
-use plan::Known;
+use plan::WantedPods;
 use space::SpaceOrders;
 
 pub(crate) use collection::Collection;
@@ -143,17 +143,17 @@ async fn collect(
     let Some((relist, workers)) = with.look().await else {
         return;
     };
-    let known = Known {
+    let wanted = WantedPods {
         workers: &workers,
         desired,
         sources_ready,
         removed_pods: &with.removed_pods,
     };
-    let dead = plan::containers(&relist, &known);
-    let removed = containers::remove_containers(with, dead, &known).await;
-    let sandboxes = plan::sandboxes(&relist, &known, &removed);
+    let dead = plan::containers(&relist, &wanted);
+    let removed = containers::remove_containers(with, dead, &wanted).await;
+    let sandboxes = plan::sandboxes(&relist, &wanted, &removed);
     containers::remove_sandboxes(with, removals, sandboxes).await;
-    let left = files::collect_files(with, &relist, &known, &removed).await;
+    let left = files::collect_files(with, &relist, &wanted, &removed).await;
     files::prune_log_links(with).await;
     let Some(left) = left else {
         return;

@@ -85,12 +85,12 @@ impl HttpHooks {
     }
 
     /// A prober begins to listen. Whoever listened before does not any more.
-    pub(crate) fn listen(&self) -> Told {
+    pub(crate) fn listen(&self) -> HookStream {
         let inner = &mut *self.lock();
         inner.stream += 1;
         inner.give_up_told();
         self.0.changed.notify_waiters();
-        Told {
+        HookStream {
             hooks: self.clone(),
             stream: inner.stream,
         }
@@ -118,12 +118,12 @@ impl Inner {
 
 /// The hooks that one prober is told.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct HookStream {
     hooks: HttpHooks,
     stream: u64,
 }
 
-impl Told {
+impl HookStream {
     /// The next hook; `None` when another prober listens.
     pub(crate) async fn next(&self) -> Option<v1::HttpHook> {
         loop {
@@ -142,7 +142,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for HookStream {
     fn drop(&mut self) {
         let inner = &mut *self.hooks.lock();
         if inner.stream == self.stream {

@@ -56,7 +56,7 @@ pub(crate) struct WorkerSummary {
 
 /// What sync-loop tells of a pod with each update.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct UpdateExtras {
     /// All verdicts that are known of its probes.
     pub verdicts: Vec<v1::ProbeVerdict>,
     /// Why it does not get the CPU and memory that it is to have, if it has to wait.
@@ -66,7 +66,7 @@ pub(crate) struct Told {
 pub(crate) enum Command {
     Update {
         update: Box<Update>,
-        told: Told,
+        extras: UpdateExtras,
         reply: oneshot::Sender<Result<v1::WorkerPhase, PoolError>>,
     },
     SyncKnown {
@@ -122,12 +122,12 @@ impl PoolHandle {
     pub(crate) async fn update(
         &self,
         update: Update,
-        told: Told,
+        extras: UpdateExtras,
     ) -> Result<v1::WorkerPhase, PoolError> {
         let update = Box::new(update);
         self.ask(|reply| Command::Update {
             update,
-            told,
+            extras,
             reply,
         })
         .await?

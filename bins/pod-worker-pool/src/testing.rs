@@ -26,7 +26,7 @@ use crate::assembly::{Assembly, Ingredients};
 use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::object_source::ObjectSource;
-use crate::pool::{PoolError, Told};
+use crate::pool::{PoolError, UpdateExtras};
 use crate::servers::Shared;
 
 pub(crate) use test_pods::{api_manifest, manifest, pod};
@@ -257,20 +257,20 @@ impl TestNode {
         kill: Option<KillRequest>,
         verdicts: Vec<v1::ProbeVerdict>,
     ) -> Result<v1::WorkerPhase, PoolError> {
-        let told = Told {
+        let extras = UpdateExtras {
             verdicts,
-            ..Told::default()
+            ..UpdateExtras::default()
         };
-        self.tell(kind, value, kill, told).await
+        self.tell(kind, value, kill, extras).await
     }
 
     /// The node has no room for the CPU and memory of this pod.
     pub(crate) async fn update_pending(&self, kind: UpdateKind, value: &Value) {
-        let told = Told {
+        let extras = UpdateExtras {
             pending_resize: Some(v1::PendingResize::default()),
-            ..Told::default()
+            ..UpdateExtras::default()
         };
-        self.tell(kind, value, None, told).await.unwrap();
+        self.tell(kind, value, None, extras).await.unwrap();
     }
 
     async fn tell(
@@ -278,14 +278,14 @@ impl TestNode {
         kind: UpdateKind,
         value: &Value,
         kill: Option<KillRequest>,
-        told: Told,
+        extras: UpdateExtras,
     ) -> Result<v1::WorkerPhase, PoolError> {
         let update = Update {
             kind,
             subject: Subject::Desired(desired(value.clone())),
             kill,
         };
-        self.life().pool.update(update, told).await
+        self.life().pool.update(update, extras).await
     }
 
     pub(crate) async fn create(&self, value: &Value) {

@@ -18,10 +18,10 @@ const MAX_ENDS: usize = 1024;
 
 /// The last ends that were told. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ToldEnds(Arc<Mutex<Told>>);
+pub(crate) struct ToldEnds(Arc<Mutex<EndsById>>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct EndsById {
     by_id: HashMap<String, ToldEnd>,
     /// Oldest first.
     ids: VecDeque<String>,
@@ -34,22 +34,22 @@ impl ToldEnds {
             exit_code: end.exit_code,
             finished_at: UnixNanos(end.finished_at),
         };
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.by_id.insert(id.to_owned(), end).is_none() {
-            told.ids.push_back(id.to_owned());
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if ends.by_id.insert(id.to_owned(), end).is_none() {
+            ends.ids.push_back(id.to_owned());
         }
-        if told.ids.len() > MAX_ENDS
-            && let Some(oldest) = told.ids.pop_front()
+        if ends.ids.len() > MAX_ENDS
+            && let Some(oldest) = ends.ids.pop_front()
         {
-            told.by_id.remove(&oldest);
+            ends.by_id.remove(&oldest);
         }
     }
 
     /// Forgets what a list of everything shows by now: it was asked for at `asked_at`,
     /// and `may_run` says what it shows as alive. What ended later is kept.
     pub(crate) fn forget_shown(&self, asked_at: UnixNanos, may_run: impl Fn(&str) -> bool) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Told { by_id, ids } = &mut *told;
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let EndsById { by_id, ids } = &mut *ends;
         by_id.retain(|id, end| end.finished_at >= asked_at || may_run(id));
         ids.retain(|id| by_id.contains_key(id));
         // Of a burst of ends nothing stays.
@@ -60,12 +60,12 @@ impl ToldEnds {
     /// The ends of what the runtime shows of a pod.
     #[must_use]
     pub(crate) fn of(&self, observation: &Observation) -> BTreeMap<String, ToldEnd> {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sandboxes = observation.sandboxes.iter().map(|it| &it.id);
         let containers = observation.containers.iter().map(|it| &it.id);
         sandboxes
             .chain(containers)
-            .filter_map(|id| Some((id.clone(), *told.by_id.get(id)?)))
+            .filter_map(|id| Some((id.clone(), *ends.by_id.get(id)?)))
             .collect()
     }
 }
@@ -106,9 +106,9 @@ mod tests {
             ends.note(&format!("other-{other}"), END);
         }
         assert!(ends.of(&observed()).is_empty());
-        let told = ends.0.lock().unwrap();
-        assert_eq!(told.by_id.len(), MAX_ENDS);
-        assert_eq!(told.ids.len(), MAX_ENDS);
+        let kept = ends.0.lock().unwrap();
+        assert_eq!(kept.by_id.len(), MAX_ENDS);
+        assert_eq!(kept.ids.len(), MAX_ENDS);
     }
 
     #[test]
@@ -123,8 +123,8 @@ mod tests {
         };
         ends.note("later", later);
         ends.forget_shown(UnixNanos(100), |id| id == "hidden");
-        let told = ends.0.lock().unwrap();
-        assert_eq!(told.ids, ["hidden", "later"]);
-        assert_eq!(told.by_id.len(), 2);
+        let kept = ends.0.lock().unwrap();
+        assert_eq!(kept.ids, ["hidden", "later"]);
+        assert_eq!(kept.by_id.len(), 2);
     }
 }

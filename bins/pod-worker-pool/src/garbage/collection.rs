@@ -10,7 +10,7 @@ use node_host::NodeHost;
 use tokio::sync::OwnedMutexGuard;
 
 use super::left::Left;
-use super::plan::Known;
+use super::plan::WantedPods;
 use crate::events::Events;
 use crate::image::PulledImages;
 use crate::locks::PodLocks;
@@ -86,15 +86,15 @@ impl Collection {
     pub(super) async fn still_garbage(
         &self,
         uid: &str,
-        known: &Known<'_>,
+        wanted: &WantedPods<'_>,
     ) -> Option<OwnedMutexGuard<()>> {
         let lock = self.locks.try_lock(uid)?;
         let workers = self.pool.summaries().await.ok()?;
-        let known = Known {
+        let wanted = WantedPods {
             workers: &workers,
-            ..*known
+            ..*wanted
         };
-        known.contents_are_garbage(uid).then_some(lock)
+        wanted.contents_are_garbage(uid).then_some(lock)
     }
 
     pub(super) async fn status_of(&self, id: &str) -> Option<v1::ContainerStatus> {

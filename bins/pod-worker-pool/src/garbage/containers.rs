@@ -12,7 +12,7 @@ use turns::{Call, Purpose};
 
 use super::collection::{Collection, PARALLEL_REMOVALS};
 use super::files;
-use super::plan::{DeadContainer, Known};
+use super::plan::{DeadContainer, WantedPods};
 use crate::{abandoned_start, observe};
 
 /// Grace of a container of unknown state whose pod is gone: its own grace was over
@@ -27,7 +27,7 @@ const SANDBOXES_MAY_TAKE: Duration = Duration::from_secs(10);
 pub(super) async fn remove_containers(
     with: &Collection,
     dead: Vec<DeadContainer>,
-    known: &Known<'_>,
+    wanted: &WantedPods<'_>,
 ) -> HashSet<String> {
     let mut by_pod: BTreeMap<String, Vec<DeadContainer>> = BTreeMap::new();
     for container in dead {
@@ -36,7 +36,7 @@ pub(super) async fn remove_containers(
     }
     let removals: Vec<_> = by_pod
         .iter()
-        .map(|(uid, dead)| remove_containers_of(with, uid, dead, known))
+        .map(|(uid, dead)| remove_containers_of(with, uid, dead, wanted))
         .collect();
     let removed: Vec<Vec<String>> = stream::iter(removals)
         .buffer_unordered(PARALLEL_REMOVALS)
@@ -49,10 +49,10 @@ async fn remove_containers_of(
     with: &Collection,
     uid: &str,
     dead: &[DeadContainer],
-    known: &Known<'_>,
+    wanted: &WantedPods<'_>,
 ) -> Vec<String> {
     // Of a pod that goes on only what its newer instances have replaced is dead.
-    let is_garbage = known.contents_are_garbage(uid);
+    let is_garbage = wanted.contents_are_garbage(uid);
     let mut removed = Vec::new();
     for container in dead {
         let Some(_removal) = with.removals.try_lock(&container.id) else {
@@ -66,7 +66,7 @@ async fn remove_containers_of(
             break;
         };
         let _lock = match is_garbage {
-            true => match with.still_garbage(uid, known).await {
+            true => match with.still_garbage(uid, wanted).await {
                 Some(lock) => Some(lock),
                 None => break,
             },

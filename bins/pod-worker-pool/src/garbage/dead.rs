@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::collection::Collection;
 use super::containers::remove_containers;
-use super::plan::{self, DeadContainer, Known};
+use super::plan::{self, DeadContainer, WantedPods};
 
 /// Removes dead containers of one pod.
 pub(super) async fn collect_containers(with: &Collection, uid: &str) {
@@ -26,16 +26,16 @@ async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> boo
         return Vec::new();
     };
     let desired = HashSet::new();
-    let known = Known {
+    let wanted = WantedPods {
         workers: &workers,
         desired: &desired,
         // Of any other pod without a worker nobody can say that it is not wanted.
         sources_ready: false,
         removed_pods: &with.removed_pods,
     };
-    let mut dead = plan::containers(&relist, &known);
+    let mut dead = plan::containers(&relist, &wanted);
     dead.retain(is_meant);
     let ids = dead.iter().map(|container| container.id.clone()).collect();
-    remove_containers(with, dead, &known).await;
+    remove_containers(with, dead, &wanted).await;
     ids
 }

@@ -13,7 +13,7 @@ use node_host::NodeError;
 use pod::PodIdentity;
 
 use super::collection::{Collection, PARALLEL_REMOVALS};
-use super::plan::{self, Known};
+use super::plan::{self, WantedPods};
 use crate::relist::Relist;
 
 /// How long a round waits for one operation of the node. What takes longer goes on
@@ -25,7 +25,7 @@ const MAY_TAKE: Duration = Duration::from_secs(10);
 pub(super) async fn collect_files(
     with: &Collection,
     relist: &Relist,
-    known: &Known<'_>,
+    wanted: &WantedPods<'_>,
     removed: &HashSet<String>,
 ) -> Option<HashSet<String>> {
     let mut uids = with.records.uids();
@@ -34,10 +34,10 @@ pub(super) async fn collect_files(
     let all_found = directories.is_some() && cgroups.is_some();
     uids.extend(directories.unwrap_or_default());
     uids.extend(cgroups.unwrap_or_default());
-    uids.retain(|uid| plan::is_gone(uid, relist, known));
+    uids.retain(|uid| plan::is_gone(uid, relist, wanted));
     let removals = stream::iter(uids).map(|uid| async move {
         let has_containers = plan::has_containers(&uid, relist, removed);
-        let is_gone = remove_files(with, &uid, known, has_containers).await;
+        let is_gone = remove_files(with, &uid, wanted, has_containers).await;
         (!is_gone).then_some(uid)
     });
     let mut left: HashSet<String> = removals
@@ -47,9 +47,9 @@ pub(super) async fn collect_files(
         .await;
 
     let mut logs = attempt(with, "pod logs", with.host.pod_logs()).await?;
-    logs.retain(|pod| known.contents_are_garbage(pod.uid()));
+    logs.retain(|pod| wanted.contents_are_garbage(pod.uid()));
     let removals = stream::iter(logs).map(|pod| async move {
-        let is_gone = remove_pod_logs(with, &pod, known).await;
+        let is_gone = remove_pod_logs(with, &pod, wanted).await;
         (!is_gone).then(|| pod.uid().to_owned())
     });
     let logs_left: Vec<String> = removals
@@ -78,8 +78,8 @@ pub(super) async fn remove_log(
     attempt(with, "logs", removal).await.is_some()
 }
 
-async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) -> bool {
-    let Some(_lock) = with.still_garbage(pod.uid(), known).await else {
+async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, wanted: &WantedPods<'_>) -> bool {
+    let Some(_lock) = with.still_garbage(pod.uid(), wanted).await else {
         return false;
     };
     attempt(with, "pod logs", with.host.remove_pod_logs(pod))
@@ -90,7 +90,7 @@ async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>
 async fn remove_files(
     with: &Collection,
     uid: &str,
-    known: &Known<'_>,
+    wanted: &WantedPods<'_>,
     has_containers: bool,
 ) -> bool {
     // With the lock no step of the pod can run; without a worker none has
@@ -101,11 +101,11 @@ async fn remove_files(
     let Ok(workers) = with.pool.summaries().await else {
         return false;
     };
-    let known = Known {
+    let wanted = WantedPods {
         workers: &workers,
-        ..*known
+        ..*wanted
     };
-    if !known.is_unknown(uid) {
+    if !wanted.is_unknown(uid) {
         return false;
     }
     let removal = async {

@@ -13,14 +13,14 @@ use crate::removed_pods::RemovedPods;
 
 /// Who is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct WantedPods<'a> {
     pub(super) workers: &'a BTreeMap<String, WorkerSummary>,
     pub(super) desired: &'a HashSet<String>,
     pub(super) sources_ready: bool,
     pub(super) removed_pods: &'a RemovedPods,
 }
 
-impl Known<'_> {
+impl WantedPods<'_> {
     /// Whether nothing of a pod is of use any more: it was taken back or evicted,
     /// and is stopped; or nobody knows it.
     pub(super) fn contents_are_garbage(&self, uid: &str) -> bool {
@@ -69,19 +69,19 @@ pub(super) struct DeadContainer {
 }
 
 /// Dead containers that nothing needs.
-pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContainer> {
+pub(super) fn containers(relist: &Relist, wanted: &WantedPods<'_>) -> Vec<DeadContainer> {
     let mut garbage = Vec::new();
     for (uid, pod) in &relist.pods {
         let mut by_name: BTreeMap<&str, Vec<&ListedContainer>> = BTreeMap::new();
         for container in &pod.containers {
             by_name.entry(&container.name).or_default().push(container);
         }
-        let all = known.contents_are_garbage(uid);
+        let all = wanted.contents_are_garbage(uid);
         for mut instances in by_name.into_values() {
             instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
             // Of a pod without a worker the one that may run, or that an earlier process
             // may be starting, is for the worker that it gets, which gives it its grace.
-            let has_worker = known.workers.contains_key(uid);
+            let has_worker = wanted.workers.contains_key(uid);
             let may_be_starting = |it: &ListedContainer| {
                 it.state == ContainerState::ContainerCreated && pod.has_ready_sandbox()
             };
@@ -151,7 +151,7 @@ fn dead_container(pod: &RuntimePod, container: &ListedContainer) -> DeadContaine
 /// has a container stays.
 pub(super) fn sandboxes(
     relist: &Relist,
-    known: &Known<'_>,
+    wanted: &WantedPods<'_>,
     removed: &HashSet<String>,
 ) -> Vec<String> {
     let mut garbage = Vec::new();
@@ -164,7 +164,7 @@ pub(super) fn sandboxes(
             .collect();
         let mut sandboxes: Vec<_> = pod.sandboxes.iter().collect();
         sandboxes.sort_by_key(|it| std::cmp::Reverse((it.ready, it.created_at, it.id.clone())));
-        let kept = usize::from(!known.contents_are_garbage(uid));
+        let kept = usize::from(!wanted.contents_are_garbage(uid));
         garbage.extend(
             sandboxes
                 .into_iter()
@@ -177,8 +177,8 @@ pub(super) fn sandboxes(
 }
 
 /// Whether a pod has no worker, is not wanted, and nothing of it is alive.
-pub(super) fn is_gone(uid: &str, relist: &Relist, known: &Known<'_>) -> bool {
-    known.is_unknown(uid) && !relist.pods.get(uid).is_some_and(RuntimePod::is_alive)
+pub(super) fn is_gone(uid: &str, relist: &Relist, wanted: &WantedPods<'_>) -> bool {
+    wanted.is_unknown(uid) && !relist.pods.get(uid).is_some_and(RuntimePod::is_alive)
 }
 
 /// Whether containers of a pod are left beside those that this round removed.
@@ -257,8 +257,8 @@ mod tests {
             }
         }
 
-        fn known(&self) -> Known<'_> {
-            Known {
+        fn wanted(&self) -> WantedPods<'_> {
+            WantedPods {
                 workers: &self.workers,
                 desired: &self.desired,
                 sources_ready: self.sources_ready,
@@ -267,13 +267,13 @@ mod tests {
         }
 
         fn containers(&self) -> Vec<String> {
-            let garbage = containers(&self.relist, &self.known()).into_iter();
+            let garbage = containers(&self.relist, &self.wanted()).into_iter();
             garbage.map(|container| container.id).collect()
         }
 
         fn sandboxes(&self, removed: &[&str]) -> Vec<String> {
             let removed = removed.iter().map(|&id| id.to_owned()).collect();
-            sandboxes(&self.relist, &self.known(), &removed)
+            sandboxes(&self.relist, &self.wanted(), &removed)
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
         ];
         let case = Case::new(&instances, &[true], syncing());
         let replaced = |case: &Case| -> Vec<(String, Vec<String>)> {
-            let garbage = containers(&case.relist, &case.known()).into_iter();
+            let garbage = containers(&case.relist, &case.wanted()).into_iter();
             garbage.map(|it| (it.id, it.replaced_by)).collect()
         };
         let by = |id: &str, newer: &[&str]| {
@@ -348,7 +348,7 @@ mod tests {
     fn what_is_planned_of_a_container_grows_with_its_dead_instances_and_no_faster() {
         let instances: Vec<_> = (0..2000).map(|number| ("a", number, EXITED, 0)).collect();
         let case = Case::new(&instances, &[true], syncing());
-        let garbage = containers(&case.relist, &case.known());
+        let garbage = containers(&case.relist, &case.wanted());
         assert_eq!(garbage.len(), 1999, "all but the newest");
         let newest = |it: &DeadContainer| it.replaced_by.first().cloned();
         assert!(
@@ -412,20 +412,20 @@ mod tests {
     fn a_pod_that_nobody_knows_goes_once_all_sources_have_spoken() {
         let mut case = Case::new(&THREE_DEAD, &[false], None);
         assert_eq!(case.containers().len(), 4);
-        assert!(is_gone("u1", &case.relist, &case.known()));
+        assert!(is_gone("u1", &case.relist, &case.wanted()));
         case.sources_ready = false;
         assert_eq!(case.containers(), ["a1", "a0"]);
-        assert!(!is_gone("u1", &case.relist, &case.known()));
+        assert!(!is_gone("u1", &case.relist, &case.wanted()));
         // Its own source took it back, or it began anew.
         case.removed_pods.insert("u1");
         assert_eq!(case.containers().len(), 4);
-        assert!(is_gone("u1", &case.relist, &case.known()));
+        assert!(is_gone("u1", &case.relist, &case.wanted()));
         case.removed_pods.remove("u1");
         assert_eq!(case.containers(), ["a1", "a0"]);
         case.sources_ready = true;
         case.desired.insert("u1".to_owned());
         assert_eq!(case.containers(), ["a1", "a0"]);
-        assert!(!is_gone("u1", &case.relist, &case.known()));
+        assert!(!is_gone("u1", &case.relist, &case.wanted()));
     }
 
     #[test]
@@ -437,7 +437,7 @@ mod tests {
             (vec![("a", 0, EXITED, 0)], vec![false], true),
         ] {
             let case = Case::new(&containers, &sandboxes, None);
-            assert_eq!(is_gone("u1", &case.relist, &case.known()), gone);
+            assert_eq!(is_gone("u1", &case.relist, &case.wanted()), gone);
         }
     }
 
@@ -452,11 +452,11 @@ mod tests {
         let orphan = Case::new(&dead, &[false], None);
         assert_eq!(orphan.containers(), ["a1"]);
         assert!(orphan.sandboxes(&["a1"]).is_empty());
-        assert!(!is_gone("u1", &orphan.relist, &orphan.known()));
+        assert!(!is_gone("u1", &orphan.relist, &orphan.wanted()));
         // Its worker has stopped everything and does nothing any more.
         for cause in [TerminationCause::Deleted, evicted()] {
             let case = Case::new(&dead, &[false], finished(cause));
-            let garbage = containers(&case.relist, &case.known());
+            let garbage = containers(&case.relist, &case.wanted());
             assert!(garbage.iter().any(|it| it.id == "a0" && it.may_run));
         }
         let completed = Case::new(&dead, &[false], finished(TerminationCause::Completed));

@@ -22,7 +22,7 @@ use super::entry::{Again, Entry, RunningStep, StepEnd, how_it_ended};
 use super::finish::{UnderWay, finish_calls};
 use super::schedule::Schedule;
 use super::startable::{Start, Startable};
-use super::{Command, PoolError, PoolHandle, Told, room, until};
+use super::{Command, PoolError, PoolHandle, UpdateExtras, room, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::shutdown_kills::{rejection, tell_rejection};
@@ -107,8 +107,8 @@ impl Actor {
             tracing::info!(pod = %identity, "a termination that was begun goes on");
             let uid = identity.uid().to_owned();
             let worker = Worker::resume(identity, termination);
-            self.workers
-                .insert(uid.clone(), Entry::new(worker, record, Told::default()));
+            let entry = Entry::new(worker, record, UpdateExtras::default());
+            self.workers.insert(uid.clone(), entry);
             self.changed(&uid);
             self.due_now(&uid);
         }
@@ -191,11 +191,11 @@ impl Actor {
         match command {
             Command::Update {
                 update,
-                told,
+                extras,
                 reply,
             } => {
                 // Who asked may be gone: the update counts all the same.
-                let _ = reply.send(self.update(*update, told));
+                let _ = reply.send(self.update(*update, extras));
             }
             Command::SyncKnown {
                 desired,
@@ -209,7 +209,7 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
-            Command::RuntimeEvent { uid } => self.wake(&uid, Again::Told(Instant::now())),
+            Command::RuntimeEvent { uid } => self.wake(&uid, Again::SeenAtRuntime(Instant::now())),
             Command::Summaries { reply } => {
                 let of_each = |(uid, entry): (&String, &Entry)| (uid.clone(), entry.summary());
                 let _ = reply.send(self.workers.iter().map(of_each).collect());
@@ -242,10 +242,14 @@ impl Actor {
             subject: Subject::RuntimeOnly(pod.identity().clone()),
             kill: Some(kill),
         };
-        self.update(update, Told::default()).is_ok()
+        self.update(update, UpdateExtras::default()).is_ok()
     }
 
-    fn update(&mut self, update: Update, told: Told) -> Result<v1::WorkerPhase, PoolError> {
+    fn update(
+        &mut self,
+        update: Update,
+        extras: UpdateExtras,
+    ) -> Result<v1::WorkerPhase, PoolError> {
         let now = self.steps.clock.now();
         let uid = update.subject.identity().uid().to_owned();
         let is_kill = update.kind == UpdateKind::Kill;
@@ -253,13 +257,13 @@ impl Actor {
             return Err(PoolError::TooLarge);
         }
         let Some(entry) = self.workers.get_mut(&uid) else {
-            return self.first_update(update, told);
+            return self.first_update(update, extras);
         };
-        let has_news = entry.take(told, is_kill);
+        let has_news = entry.take(extras, is_kill);
         let again = match update.kind {
             // The running step does not know of it.
             UpdateKind::Sync if has_news => Again::Changed,
-            UpdateKind::Sync => Again::Told(Instant::now()),
+            UpdateKind::Sync => Again::SeenAtRuntime(Instant::now()),
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
         let name_of = |worker: &Worker| worker.identity().full_name();
@@ -282,7 +286,11 @@ impl Actor {
         Ok(self.phase(&uid))
     }
 
-    fn first_update(&mut self, update: Update, told: Told) -> Result<v1::WorkerPhase, PoolError> {
+    fn first_update(
+        &mut self,
+        update: Update,
+        extras: UpdateExtras,
+    ) -> Result<v1::WorkerPhase, PoolError> {
         if self.workers.len() >= MAX_PODS {
             return Err(PoolError::Full(self.workers.len()));
         }
@@ -300,7 +308,7 @@ impl Actor {
             _ => Worker::new(now, update).map_err(PoolError::Refused)?,
         };
         self.workers
-            .insert(uid.clone(), Entry::new(worker, record, told));
+            .insert(uid.clone(), Entry::new(worker, record, extras));
         self.request_start(&uid);
         self.changed(&uid);
         self.due_now(&uid);
@@ -357,12 +365,9 @@ impl Actor {
         desired: &HashSet<String>,
         delivered: &HashSet<PodSource>,
     ) -> Vec<v1::WorkerState> {
-        let forgotten: Vec<String> = self
-            .workers
-            .iter()
-            .filter(|(_, entry)| is_forgotten(&entry.worker, desired, delivered))
-            .map(|(uid, _)| uid.clone())
-            .collect();
+        let entries = self.workers.iter();
+        let forgotten = entries.filter(|(_, it)| is_forgotten(&it.worker, desired, delivered));
+        let forgotten: Vec<String> = forgotten.map(|(uid, _)| uid.clone()).collect();
         for uid in forgotten {
             if let Some(entry) = self.workers.get(&uid) {
                 let (identity, record) = (entry.worker.identity(), entry.record_if_begun_anew());
@@ -380,9 +385,8 @@ impl Actor {
     /// A static pod that an earlier process started may have ended without a worker;
     /// its name is free then.
     fn release_names_of_the_dead(&mut self, runtime: &Relist) {
-        let dead: Vec<(String, String)> = self
-            .static_pods
-            .holders()
+        let holders = self.static_pods.holders();
+        let dead: Vec<(String, String)> = holders
             .filter(|(_, uid)| !self.workers.contains_key(*uid))
             .filter(|(_, uid)| !runtime.pods.get(*uid).is_some_and(|pod| pod.is_alive()))
             .map(|(name, uid)| (name.to_owned(), uid.to_owned()))
@@ -484,7 +488,7 @@ impl Actor {
             again = again.after_look(looked_at);
         }
         match (again, outcome) {
-            (Again::Happened | Again::Told(_), Some(Outcome::Failed(error))) => {
+            (Again::Happened | Again::SeenAtRuntime(_), Some(Outcome::Failed(error))) => {
                 let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }
@@ -566,11 +570,8 @@ impl Actor {
 
     fn release_name(&mut self, full_name: &str, uid: &str) {
         let workers = &self.workers;
-        let next = self.static_pods.release(full_name, uid, |waiting| {
-            workers
-                .get(waiting)
-                .is_some_and(|entry| entry.worker.is_waiting())
-        });
+        let is_waiting = |uid: &str| workers.get(uid).is_some_and(|it| it.worker.is_waiting());
+        let next = self.static_pods.release(full_name, uid, is_waiting);
         if let Some(next) = next {
             self.request_start(&next);
         }
@@ -579,9 +580,8 @@ impl Actor {
     // ---- telling
 
     fn phase(&self, uid: &str) -> v1::WorkerPhase {
-        self.workers
-            .get(uid)
-            .map_or(v1::WorkerPhase::Unspecified, |entry| entry.worker.phase())
+        let entry = self.workers.get(uid);
+        entry.map_or(v1::WorkerPhase::Unspecified, |it| it.worker.phase())
     }
 
     fn changed(&self, uid: &str) {

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, Id, JoinError};
 use tokio::time::Instant;
 
-use super::{Told, WorkerSummary};
+use super::{UpdateExtras, WorkerSummary};
 use crate::publisher::WorkerView;
 use crate::steps::{Job, Memory, Outcome, StepError, SyncInput};
 
@@ -58,7 +58,7 @@ pub(super) enum Again {
     No,
     /// Something was told of the pod at this moment that shows at the runtime: by the
     /// runtime's events, or by sync-loop. A step that has looked there since then has seen it.
-    Told(Instant),
+    SeenAtRuntime(Instant),
     /// Something happened, perhaps by the step itself. If that fails, a second
     /// attempt waits for a moment, and no longer: its own noise must not make a
     /// failing pod spin, and what another container waits for must not keep a dead
@@ -77,7 +77,7 @@ impl Again {
     /// for the answer of StartContainer; the step looks after that.
     pub(super) fn after_look(self, looked_at: Option<Instant>) -> Again {
         match self {
-            Again::Told(told_at) if looked_at > Some(told_at) => Again::No,
+            Again::SeenAtRuntime(told_at) if looked_at > Some(told_at) => Again::No,
             again => again,
         }
     }
@@ -92,28 +92,28 @@ impl Entry {
         }
     }
 
-    pub(super) fn new(worker: Worker, record: Record, told: Told) -> Entry {
+    pub(super) fn new(worker: Worker, record: Record, extras: UpdateExtras) -> Entry {
         Entry {
             worker,
             memory: Arc::new(Mutex::new(Memory::new(record))),
-            verdicts: told.verdicts,
-            pending_resize: told.pending_resize,
+            verdicts: extras.verdicts,
+            pending_resize: extras.pending_resize,
             step: None,
         }
     }
 
     /// Takes in what comes with an update; whether a step that runs would do something
     /// else with it.
-    pub(super) fn take(&mut self, told: Told, is_kill: bool) -> bool {
+    pub(super) fn take(&mut self, extras: UpdateExtras, is_kill: bool) -> bool {
         let known = self.probe_verdicts();
         let waited = self.pending_resize.is_some();
         // A kill of a pod that only the runtime has says nothing of verdicts.
-        if !(is_kill && told.verdicts.is_empty()) {
-            self.verdicts = told.verdicts;
+        if !(is_kill && extras.verdicts.is_empty()) {
+            self.verdicts = extras.verdicts;
         }
         // Nor does any kill of a resize.
         if !is_kill {
-            self.pending_resize = told.pending_resize;
+            self.pending_resize = extras.pending_resize;
         }
         self.probe_verdicts() != known || self.pending_resize.is_some() != waited
     }
@@ -215,7 +215,7 @@ mod tests {
             told_at - Duration::from_nanos(1),
             told_at + Duration::from_nanos(1),
         );
-        let told = Again::Told(told_at);
+        let told = Again::SeenAtRuntime(told_at);
         for (again, looked_at, left) in [
             (told, None, told),
             (told, Some(before), told),
@@ -236,8 +236,8 @@ mod tests {
         let later = earlier + Duration::from_nanos(1);
         let reasons = [
             Again::No,
-            Again::Told(earlier),
-            Again::Told(later),
+            Again::SeenAtRuntime(earlier),
+            Again::SeenAtRuntime(later),
             Again::Happened,
             Again::Changed,
         ];

@@ -33,7 +33,7 @@ use pod_lifecycle::{KillRequest, UpdateKind};
 use serde_json::json;
 use simulated_runtime::{Faults, Happening};
 
-use crate::pool::Told;
+use crate::pool::UpdateExtras;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 const RUN: &[&str] = &["run"];
@@ -485,7 +485,7 @@ async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
     };
     node.life()
         .pool
-        .update(update, Told::default())
+        .update(update, UpdateExtras::default())
         .await
         .unwrap();
     eventually("it is stopped", || node.running("u1").is_none()).await;

@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::status;
 use crate::garbage::Order;
 use crate::pod_source::PodsOfSources;
-use crate::pool::{PoolError, Told};
+use crate::pool::{PoolError, UpdateExtras};
 use crate::readiness;
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
@@ -72,7 +72,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
         request: Request<v1::UpdatePodRequest>,
     ) -> Result<Response<v1::UpdatePodResponse>, Status> {
         let mut request = request.into_inner();
-        let told = Told {
+        let extras = UpdateExtras {
             verdicts: checked_verdicts(&request)?,
             pending_resize: request.pending_resize.take().map(pending_resize_of),
         };
@@ -95,7 +95,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             kill,
         };
         tracing::debug!(pod = %update.subject.identity(), kind = ?update.kind, cause, "update");
-        let phase = match self.shared.pool.update(update, told).await {
+        let phase = match self.shared.pool.update(update, extras).await {
             Ok(phase) => phase,
             // Nothing is left to do for it: that is no error of the caller's.
             Err(PoolError::Refused(Refusal::Finished)) => v1::WorkerPhase::Finished,

@@ -72,7 +72,10 @@ async fn housekeeping(node: &TestNode, wanted: &Wanted) {
                 subject: Subject::RuntimeOnly(pod.identity.clone()),
                 kill: Some(KillRequest::default()),
             };
-            let _ = life.pool.update(update, crate::pool::Told::default()).await;
+            let _ = life
+                .pool
+                .update(update, crate::pool::UpdateExtras::default())
+                .await;
         }
     }
     life.garbage.order(Order::Everything {

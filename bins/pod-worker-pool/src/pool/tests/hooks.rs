@@ -375,7 +375,7 @@ async fn a_pre_stop_hook_is_run_also_where_nobody_has_the_pod_any_more() {
         subject: pod_lifecycle::Subject::RuntimeOnly(identity),
         kill: Some(pod_lifecycle::KillRequest::default()),
     };
-    let told = crate::pool::Told::default();
+    let told = crate::pool::UpdateExtras::default();
     node.life().pool.update(update, told).await.unwrap();
     all_stopped(&node).await;
     assert_eq!(hooks_begun(&node), 1);
