@@ -2,8 +2,8 @@
 //!
 //! Whether the pod is to run, to wait for its name, to be stopped or to be cleared away
 //! is decided here, and nothing edits [`Facts`] before or the [`Plan`] after: steps
-//! carry it out, look again and ask for the next, until the plan is empty. So a plan
-//! need not foresee what its own actions lead to, and whoever finds the pod after a
+//! carry it out, look again and ask for the next, until a plan has nothing to do now. So
+//! a plan need not foresee what its own actions lead to, and whoever finds the pod after a
 //! crash between two of them needs no memory of the first.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!     else -------------------------------------------> Work on sidecars and containers
 //!   to wait for its name:
 //!     something of it is alive -----------------------> StopPod
-//!     else -------------------------------------------> Work, which is empty
+//!     else -------------------------------------------> Work, with nothing to do
 //!   to be terminated:
 //!     calls that make something are under way --------> AwaitCalls
 //!     something of it is alive, or holds an address --> StopPod

@@ -58,7 +58,7 @@ pub(crate) struct SyncInput {
 /// What a step came to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The pod is as desired for now.
+    /// Nothing is left to do now: the pod is as desired, or waits for something.
     Settled {
         /// When to look again even if nothing happens.
         wake_at: Option<UnixNanos>,

@@ -1,4 +1,4 @@
-//! SyncPod: observe, plan, act, until the plan is empty.
+//! SyncPod: observe, plan, act, until a plan has nothing to do now.
 
 use clock::UnixNanos;
 use local_objects::has_found_claim;
@@ -129,7 +129,7 @@ async fn converge(
                     failure = Some(error.and_before(failure));
                 }
             }
-            Plan::Work(work) if work.is_empty() => {
+            Plan::Work(work) if work.has_nothing_to_do_now() => {
                 return Ok(rest(steps, target, &observation, &work, failure, memory).await);
             }
             Plan::Work(work) => {

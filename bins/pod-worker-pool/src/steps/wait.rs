@@ -33,7 +33,7 @@ async fn stop_waiting_pod(
     let observation = steps.observe(identity, Some(&pod), memory).await?;
     let no_probes = ProbeVerdicts::default();
     match steps.plan_for(Goal::Wait(&pod), &no_probes, &observation, memory) {
-        Plan::Work(work) if work.is_empty() => Ok(()),
+        Plan::Work(work) if work.has_nothing_to_do_now() => Ok(()),
         Plan::StopPod(stop) => {
             stop::stop_containers(steps, identity, &stop.containers, memory).await?;
             sandbox::stop_sandboxes(steps, &stop.sandboxes, memory).await

@@ -62,7 +62,8 @@ impl Plan {
     }
 }
 
-/// What to do in a sandbox that can be used. Empty: the pod is as desired.
+/// What to do in a sandbox that can be used. Nothing to do now: the pod is as desired, or
+/// waits for a back-off, a pull or a hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Instances to stop; comes before everything else.
@@ -95,14 +96,13 @@ impl Work {
         }
     }
 
-    /// Whether there is nothing to do now.
+    /// Whether there is nothing to do now. There may be something to wait for.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        !self.stops_or_starts() && self.resizes.is_empty() && self.refreshes.is_empty()
+    pub fn has_nothing_to_do_now(&self) -> bool {
+        !self.stops_starts_or_begins_hooks() && self.resizes.is_empty() && self.refreshes.is_empty()
     }
 
-    /// Whether it stops something, starts something, or begins a hook.
-    pub(super) fn stops_or_starts(&self) -> bool {
+    pub(super) fn stops_starts_or_begins_hooks(&self) -> bool {
         !(self.stops.is_empty() && self.starts.is_empty() && self.post_starts.is_empty())
     }
 

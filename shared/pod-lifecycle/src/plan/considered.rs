@@ -113,7 +113,7 @@ pub(super) fn ahead_of_the_lists(plan: Plan, facts: &Facts<'_>) -> Plan {
         reasons.any(|reason| reason == Some(KillReason::AllRestart))
     };
     match plan {
-        Plan::Work(mut work) if !work.is_empty() && !restarts_all(&work) => {
+        Plan::Work(mut work) if !work.has_nothing_to_do_now() && !restarts_all(&work) => {
             work.waits.retain(|wait| {
                 let shown = facts.observation.container(&wait.container_id);
                 shown.is_some_and(|shown| shown.state.exit().is_some())

@@ -50,7 +50,7 @@ fn missing(inputs: &Inputs<'_>) -> Vec<Volume> {
 /// do, and says when the next look is due.
 pub(super) fn refresh(plan: &mut Plan, inputs: &Inputs<'_>) {
     let Plan::Work(work) = plan else { return };
-    if work.stops_or_starts() {
+    if work.stops_starts_or_begins_hooks() {
         return;
     }
     for volume in wanted_files(inputs.pod, &inputs.facts.content) {

@@ -31,7 +31,7 @@ fn the_crash_loop_back_off_doubles_to_its_cap_and_waits_from_the_exit() {
             assert_eq!(wait.wait, Duration::from_secs(carried));
             assert_eq!(wait.until, ago(exited_for).plus(wait.wait));
             assert_eq!(work.wake_at, Some(wait.until));
-            assert!(work.is_empty());
+            assert!(work.has_nothing_to_do_now());
         }
     }
 }

@@ -224,7 +224,10 @@ fn an_end_that_was_told_before_the_lists_show_it_stops_no_others() {
     };
     case.observation.told_ends.insert("a-0".into(), told);
     let work = case.work();
-    assert!(work.is_empty() && work.wake_at.is_some(), "{work:?}");
+    assert!(
+        work.has_nothing_to_do_now() && work.wake_at.is_some(),
+        "{work:?}"
+    );
     case.has("a", exited(42));
     assert_eq!(case.kills().len(), 3);
 }
