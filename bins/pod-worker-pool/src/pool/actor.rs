@@ -18,7 +18,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::entry::{Again, Entry, RunningStep, StepEnd, how_it_ended};
+use super::entry::{Entry, Requeue, RunningStep, StepEnd, how_it_ended};
 use super::finish::{UnderWay, finish_calls};
 use super::schedule::Schedule;
 use super::startable::{Start, Startable};
@@ -144,7 +144,7 @@ impl Actor {
                     }
                 }
                 // Cancel-safe: it takes a pod only as it answers.
-                uid = self.steps.doorbell.rung() => self.wake(&uid, Again::Happened),
+                uid = self.steps.doorbell.rung() => self.wake(&uid, Requeue::Happened),
                 // Cancel-safe: receiving takes nothing until it returns.
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -209,7 +209,9 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
-            Command::RuntimeEvent { uid } => self.wake(&uid, Again::SeenAtRuntime(Instant::now())),
+            Command::RuntimeEvent { uid } => {
+                self.wake(&uid, Requeue::SeenAtRuntime(Instant::now()))
+            }
             Command::Summaries { reply } => {
                 let of_each = |(uid, entry): (&String, &Entry)| (uid.clone(), entry.summary());
                 let _ = reply.send(self.workers.iter().map(of_each).collect());
@@ -260,11 +262,11 @@ impl Actor {
             return self.first_update(update, extras);
         };
         let has_news = entry.take(extras, is_kill);
-        let again = match update.kind {
+        let requeue = match update.kind {
             // The running step does not know of it.
-            UpdateKind::Sync if has_news => Again::Changed,
-            UpdateKind::Sync => Again::SeenAtRuntime(Instant::now()),
-            UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
+            UpdateKind::Sync if has_news => Requeue::Changed,
+            UpdateKind::Sync => Requeue::SeenAtRuntime(Instant::now()),
+            UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Requeue::Changed,
         };
         let name_of = |worker: &Worker| worker.identity().full_name();
         let waited_for = entry.worker.is_waiting().then(|| name_of(&entry.worker));
@@ -274,7 +276,7 @@ impl Actor {
         match decision {
             Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
             Decision::RestartNoted | Decision::Waits => {}
-            Decision::Wake => self.wake(&uid, again),
+            Decision::Wake => self.wake(&uid, requeue),
             Decision::Interrupt => self.interrupt(&uid),
         }
         // It waits for its new name, which may be free.
@@ -403,7 +405,7 @@ impl Actor {
         for (uid, _) in alive {
             let entry = self.workers.get(uid);
             if entry.is_some_and(|entry| entry.worker.is_waiting()) {
-                self.wake(uid, Again::Happened);
+                self.wake(uid, Requeue::Happened);
             }
         }
     }
@@ -415,11 +417,11 @@ impl Actor {
     }
 
     /// Runs a step as soon as none runs.
-    fn wake(&mut self, uid: &str, again: Again) {
+    fn wake(&mut self, uid: &str, requeue: Requeue) {
         match self.workers.get_mut(uid) {
             Some(Entry {
                 step: Some(step), ..
-            }) => step.again = step.again.max(again),
+            }) => step.requeue = step.requeue.max(requeue),
             Some(_) => self.due_now(uid),
             None => {}
         }
@@ -427,7 +429,7 @@ impl Actor {
 
     /// Ends the running step and runs another.
     fn interrupt(&mut self, uid: &str) {
-        self.wake(uid, Again::Changed);
+        self.wake(uid, Requeue::Changed);
         if let Some(step) = self.workers.get(uid).and_then(|entry| entry.step.as_ref()) {
             step.abort.abort();
         }
@@ -447,7 +449,7 @@ impl Actor {
             return;
         };
         if let Some(step) = &mut entry.step {
-            step.again = step.again.max(Again::Happened);
+            step.requeue = step.requeue.max(Requeue::Happened);
             return;
         }
         // A step of a pod that waits stops what an earlier process may have begun of it.
@@ -469,7 +471,7 @@ impl Actor {
         self.tasks.insert(abort.id(), uid.to_owned());
         entry.step = Some(RunningStep {
             abort,
-            again: Again::No,
+            requeue: Requeue::No,
         });
     }
 
@@ -483,17 +485,17 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return;
         };
-        let mut again = entry.step.take().map_or(Again::No, |step| step.again);
+        let mut requeue = entry.step.take().map_or(Requeue::No, |step| step.requeue);
         if let Some(Outcome::Settled { .. }) = outcome {
-            again = again.after_look(looked_at);
+            requeue = requeue.after_look(looked_at);
         }
-        match (again, outcome) {
-            (Again::Happened | Again::SeenAtRuntime(_), Some(Outcome::Failed(error))) => {
+        match (requeue, outcome) {
+            (Requeue::Happened | Requeue::SeenAtRuntime(_), Some(Outcome::Failed(error))) => {
                 let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }
-            (again, outcome) => {
-                if again != Again::No || outcome.is_none() {
+            (requeue, outcome) => {
+                if requeue != Requeue::No || outcome.is_none() {
                     self.due_now(&uid);
                 }
                 if let Some(outcome) = outcome {

@@ -29,7 +29,7 @@ pub(super) struct Entry {
 pub(super) struct RunningStep {
     pub(super) abort: AbortHandle,
     /// What came in since it began.
-    pub(super) again: Again,
+    pub(super) requeue: Requeue,
 }
 
 /// What a step came to, unless it was cancelled, and when it last began to look at the
@@ -53,7 +53,7 @@ pub(super) fn how_it_ended(
 
 /// Why another step follows the running one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Again {
+pub(super) enum Requeue {
     /// It does not.
     No,
     /// Something was told of the pod at this moment that shows at the runtime: by the
@@ -69,16 +69,16 @@ pub(super) enum Again {
     Changed,
 }
 
-impl Again {
+impl Requeue {
     /// What is left of it after a step that settled, and that last began to look at the
     /// runtime at `looked_at`.
     ///
     /// For example, containerd tells that a task was started while the step still waits
     /// for the answer of StartContainer; the step looks after that.
-    pub(super) fn after_look(self, looked_at: Option<Instant>) -> Again {
+    pub(super) fn after_look(self, looked_at: Option<Instant>) -> Requeue {
         match self {
-            Again::SeenAtRuntime(told_at) if looked_at > Some(told_at) => Again::No,
-            again => again,
+            Requeue::SeenAtRuntime(told_at) if looked_at > Some(told_at) => Requeue::No,
+            requeue => requeue,
         }
     }
 }
@@ -215,18 +215,22 @@ mod tests {
             told_at - Duration::from_nanos(1),
             told_at + Duration::from_nanos(1),
         );
-        let told = Again::SeenAtRuntime(told_at);
-        for (again, looked_at, left) in [
+        let told = Requeue::SeenAtRuntime(told_at);
+        for (requeue, looked_at, left) in [
             (told, None, told),
             (told, Some(before), told),
             (told, Some(told_at), told),
-            (told, Some(after), Again::No),
+            (told, Some(after), Requeue::No),
             // What is not of the runtime shows in no look at it.
-            (Again::Happened, Some(after), Again::Happened),
-            (Again::Changed, Some(after), Again::Changed),
-            (Again::No, Some(after), Again::No),
+            (Requeue::Happened, Some(after), Requeue::Happened),
+            (Requeue::Changed, Some(after), Requeue::Changed),
+            (Requeue::No, Some(after), Requeue::No),
         ] {
-            assert_eq!(again.after_look(looked_at), left, "{again:?} {looked_at:?}");
+            assert_eq!(
+                requeue.after_look(looked_at),
+                left,
+                "{requeue:?} {looked_at:?}"
+            );
         }
     }
 
@@ -235,11 +239,11 @@ mod tests {
         let earlier = Instant::now();
         let later = earlier + Duration::from_nanos(1);
         let reasons = [
-            Again::No,
-            Again::SeenAtRuntime(earlier),
-            Again::SeenAtRuntime(later),
-            Again::Happened,
-            Again::Changed,
+            Requeue::No,
+            Requeue::SeenAtRuntime(earlier),
+            Requeue::SeenAtRuntime(later),
+            Requeue::Happened,
+            Requeue::Changed,
         ];
         assert!(reasons.is_sorted_by(|one, other| one < other));
     }

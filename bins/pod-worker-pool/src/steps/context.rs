@@ -157,6 +157,13 @@ impl Steps {
         })
     }
 
+    /// Puts what is known into the record, and writes that if it has changed.
+    pub(super) async fn save_record_if_changed(&self, identity: &PodIdentity, memory: &mut Memory) {
+        if memory.update_record() {
+            self.save_record(identity, memory).await;
+        }
+    }
+
     /// Writes the record, as far as it goes.
     pub(super) async fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
         if let Err(error) = self.records.save(identity, &memory.record).await {

@@ -105,8 +105,8 @@ impl Memory {
         Record::begun_anew_beside(self.sandboxes_if_begun_anew.clone())
     }
 
-    /// Puts what is known into the record; whether that changed it.
-    pub(super) fn brings_record_up_to_date(&mut self) -> bool {
+    /// Puts what is known into the record; true if that changed it.
+    pub(super) fn update_record(&mut self) -> bool {
         let before = self.record.clone();
         self.known.write_to(&mut self.record);
         self.record != before

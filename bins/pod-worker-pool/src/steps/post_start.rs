@@ -25,7 +25,7 @@ pub(super) async fn begin(
         memory.known.note_begun_post_start(id);
         memory.hooks.intend(id, HookKind::PostStart);
     }
-    memory.brings_record_up_to_date();
+    memory.update_record();
     steps.save_record(target.identity, memory).await;
     for hook in hooks {
         let id = &hook.container_id;

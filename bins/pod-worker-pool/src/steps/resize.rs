@@ -37,9 +37,7 @@ pub(super) async fn in_force<'a>(
     }
     let observation = steps.observe(identity, Some(&pod), memory).await?;
     memory.known.keep_resources(&pod, &observation);
-    if memory.brings_record_up_to_date() {
-        steps.save_record(identity, memory).await;
-    }
+    steps.save_record_if_changed(identity, memory).await;
     let kept = memory.known.kept_resources();
     Ok(Cow::Owned(with_kept_resources(&pod, kept)))
 }
@@ -148,9 +146,7 @@ async fn make(
         let (from, to) = (resize.from, resize.to);
         memory.known.note_resize(&resize.container_id, from, to);
     }
-    if memory.brings_record_up_to_date() {
-        steps.save_record(target.identity, memory).await;
-    }
+    steps.save_record_if_changed(target.identity, memory).await;
     pod_cgroup::ensure(steps, target, during, memory).await?;
     let (mut made, mut failure) = (Vec::new(), None);
     for resize in resizes {
@@ -174,7 +170,7 @@ async fn make(
             "container resized"
         );
     }
-    memory.brings_record_up_to_date();
+    memory.update_record();
     steps.save_record(target.identity, memory).await;
     failure.map_or(Ok(()), Err)
 }

@@ -89,9 +89,7 @@ pub(super) async fn start_all(
         left = rest;
     }
     // Nobody is told that the pod failed before the record says so.
-    if memory.brings_record_up_to_date() {
-        steps.save_record(target.identity, memory).await;
-    }
+    steps.save_record_if_changed(target.identity, memory).await;
     failure
 }
 
@@ -105,7 +103,7 @@ async fn note_starts(steps: &Steps, target: &Target<'_>, starts: &[Start], memor
         }
     }
     if is_new {
-        memory.brings_record_up_to_date();
+        memory.update_record();
         steps.save_record(target.identity, memory).await;
     }
 }

@@ -78,7 +78,7 @@ fn begin_stops(
         .zip(orders)
         .map(|(stop, order)| known.begin_stop(&stop.container_id, *order, now));
     let begun = begun.collect();
-    memory.brings_record_up_to_date();
+    memory.update_record();
     steps.records.save_later(identity, &memory.record);
     begun
 }
@@ -100,7 +100,7 @@ pub(super) async fn carry_out_stops(
         .iter()
         .map(|stop| pre_stop::intend(steps, stop, memory))
         .collect();
-    memory.brings_record_up_to_date();
+    memory.update_record();
     steps.save_record(identity, memory).await;
     let orders = begin_stops(steps, identity, stops, orders, memory);
     let stopping = (stops, &orders[..], &pre_stops[..]);
@@ -122,7 +122,7 @@ pub(super) async fn carry_out_stops(
     match failure {
         None => Ok(()),
         Some(error) => {
-            memory.brings_record_up_to_date();
+            memory.update_record();
             steps.save_record(identity, memory).await;
             Err(error)
         }
@@ -175,7 +175,7 @@ async fn stop_all(
             // Cancel-safe: an end leaves its list only when it is returned.
             Some(id) = ends.recv() => {
                 memory.known.note_pre_stop(&id, PreStop::Ended);
-                memory.brings_record_up_to_date();
+                memory.update_record();
                 steps.records.save_later(identity, &memory.record);
             }
         }

@@ -30,15 +30,15 @@ pub(super) async fn sync(
     input: &SyncInput,
     memory: &mut Memory,
 ) -> Outcome {
-    let given = match desired.decode() {
+    let source_pod = match desired.decode() {
         Ok(pod) => pod,
         Err(error) => {
             return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
         }
     };
     // What a claim stands for is judged, and opened, like any path of the node.
-    let objects = steps.objects.known(&given);
-    let pod = local_objects::with_claimed_volumes(&given, &objects);
+    let objects = steps.objects.known(&source_pod);
+    let pod = local_objects::with_claimed_volumes(&source_pod, &objects);
     let refused = steps.policy.judge_and_register(desired, &pod);
     let has_room = !input.resize_is_pending;
     let pod = match resize::in_force(steps, desired.identity(), pod, has_room, memory).await {
@@ -48,7 +48,7 @@ pub(super) async fn sync(
     let target = Target {
         refused,
         identity: desired.identity(),
-        given: &given,
+        source_pod: &source_pod,
         pod: &pod,
         started_with: desired.started_with(),
         noted_start: start_time::note_start(steps, desired.identity(), &pod, memory).await,
@@ -258,7 +258,7 @@ async fn look(
         .observe(target.identity, Some(target.pod), memory)
         .await?;
     sandbox::adopt_cgroup(steps, target, &observation, memory).await;
-    memory.objects = steps.objects.known(target.given);
+    memory.objects = steps.objects.known(target.source_pod);
     post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);
     memory.hooks.observed(&observation);
@@ -266,9 +266,7 @@ async fn look(
         Announcement::BackOff(id) => observation.container(id).is_some(),
         Announcement::Stopping(_) | Announcement::Changed | Announcement::Resize => true,
     });
-    if memory.brings_record_up_to_date() {
-        steps.save_record(target.identity, memory).await;
-    }
+    steps.save_record_if_changed(target.identity, memory).await;
     Ok(observation)
 }
 
@@ -307,7 +305,7 @@ async fn plan_with_objects(
     let waits = plan.makes_something() && memory.objects.has_unknown();
     if waits && !memory.has_waited_for_objects {
         memory.has_waited_for_objects = true;
-        memory.objects = steps.objects.settled(target.given).await;
+        memory.objects = steps.objects.settled(target.source_pod).await;
         plan = next_plan(steps, target, input, observation, memory);
     }
     if plan.makes_something() && has_found_claim(target.pod, &memory.objects) {

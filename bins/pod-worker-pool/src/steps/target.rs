@@ -18,7 +18,7 @@ pub(super) struct Target<'a> {
     /// With the paths of the node that its claims stand for.
     pub(super) pod: &'a Pod,
     /// As its source has it: it tells which objects the pod refers to.
-    pub(super) given: &'a Pod,
+    pub(super) source_pod: &'a Pod,
     /// What of it may not change while it runs, as `pod::update` has it.
     pub(super) started_with: &'a str,
     /// When its first sync was, if that is noted.
