@@ -152,8 +152,8 @@ impl PodsOfSources {
     }
 }
 
-/// Whether an answer is the pod that was asked for, and nothing else: that
-/// config-sourcer is trusted with pods is no reason to confuse two of them.
+/// Checks that the answer is the pod and the version that was asked for: an answer to another
+/// call must not be run in its place.
 fn checked(
     message: v1::Pod,
     asked: &PodIdentity,

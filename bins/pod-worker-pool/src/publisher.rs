@@ -147,10 +147,10 @@ impl Publisher {
         let Some(worker) = &published.worker else {
             return;
         };
-        // Before the runtime was asked nothing is known, and nothing is what is
-        // told: an observation without containers would flip the pod's readiness
-        // after each restart of ours. A pod that waits for another has none. Of one that is
-        // stopped it is told that it is here: whoever takes it for gone forgets how it ended.
+        // Nothing is published of a pod before the runtime was asked about it: an
+        // observation without containers would flip the pod's readiness after each restart of
+        // ours. A pod that waits for another has none. Of one that is stopped it is told that
+        // it is here: whoever takes it for gone forgets how it ended.
         let findings = match (&published.findings, worker.phase) {
             (Some(findings), _) => findings.clone(),
             (None, v1::WorkerPhase::Waiting | v1::WorkerPhase::Terminating) => Findings::default(),

@@ -444,7 +444,7 @@ impl Worker {
                 (pod, cause)
             }
         };
-        // One that waits has started nothing that it could keep.
+        // A waiting worker has started nothing, so any change of its pod is taken in.
         let fields = match self.is_waiting() {
             true => Vec::new(),
             false => known.refused_changes(&pod),

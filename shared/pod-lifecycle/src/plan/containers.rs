@@ -170,7 +170,8 @@ fn reason_to_kill(
     if inputs.facts.known.post_start(&container.id) == Some(PostStart::Failed) {
         return Some(KillReason::PostStartFailed);
     }
-    // A verdict about a probe that the spec does not have is nobody's to give.
+    // A verdict counts only if the spec has that probe: sync-loop sends the verdicts and is
+    // not trusted.
     if spec.liveness_probe.is_some() && inputs.facts.probe_verdicts.not_live.contains(&container.id)
     {
         return Some(KillReason::LivenessFailed);
