@@ -56,15 +56,15 @@ pub(crate) struct TestNode {
     pub(crate) host: Arc<MemoryHost>,
     pub(crate) clock: WallClock,
     pub(crate) state: tempfile::TempDir,
-    life: Option<Life>,
-    lives: u64,
+    run: Option<Run>,
+    runs: u64,
     watches_policy: bool,
     /// When pods are evicted, from the next start on.
     pub(crate) eviction: EvictionSettings,
 }
 
 /// One run of the process.
-pub(crate) struct Life {
+pub(crate) struct Run {
     pub(crate) shared: Shared,
     objects: ObjectSource,
     /// Has the pool stop in order.
@@ -99,8 +99,8 @@ impl TestNode {
             host: Arc::default(),
             clock,
             state: tempfile::tempdir().unwrap(),
-            life: None,
-            lives: 0,
+            run: None,
+            runs: 0,
             watches_policy: false,
             eviction: EvictionSettings::default(),
         };
@@ -110,20 +110,20 @@ impl TestNode {
 
     /// The pool dies at once, whatever it is doing.
     pub(crate) fn kill(&mut self) {
-        self.life = None;
+        self.run = None;
     }
 
     /// The pool stops in order, and is gone.
     pub(crate) async fn shut_down(&mut self) {
-        let mut life = self.life.take().expect("the pool runs");
-        life.shutdown.cancel();
-        let actor = life.tasks.remove(0);
+        let mut run = self.run.take().expect("the pool runs");
+        run.shutdown.cancel();
+        let actor = run.tasks.remove(0);
         actor.await.unwrap();
     }
 
     /// The pool starts, knowing only what is in its state directory.
     pub(crate) fn start(&mut self) {
-        self.lives += 1;
+        self.runs += 1;
         let runtime: Arc<dyn cri::ContainerRuntime> = Arc::new(self.runtime.clone());
         let host: Arc<dyn NodeHost> = Arc::clone(&self.host) as Arc<dyn NodeHost>;
         let root = self.state.path();
@@ -142,8 +142,8 @@ impl TestNode {
             capacity: &simulated_node::CAPACITY,
             identities: &Identities::from_base(20_000).unwrap(),
             clock: self.clock.clone(),
-            boot_id: format!("life-{}", self.lives),
-            random: SmallRng::seed_from_u64(self.lives),
+            boot_id: format!("run-{}", self.runs),
+            random: SmallRng::seed_from_u64(self.runs),
             runtime: Arc::clone(&runtime),
             host,
             programs: CredentialPrograms::default(),
@@ -179,7 +179,7 @@ impl TestNode {
                 match policy.run(policy_writer).await {}
             })));
         }
-        self.life = Some(Life {
+        self.run = Some(Run {
             shared,
             objects,
             shutdown,
@@ -190,8 +190,8 @@ impl TestNode {
 
     /// The disk of the state directory hangs, or no more, in this process.
     pub(crate) fn state_disk_hangs(&self, hangs: bool) {
-        let life = self.life.as_ref().expect("the pool runs");
-        life.disk_hangs.send_replace(hangs);
+        let run = self.run.as_ref().expect("the pool runs");
+        run.disk_hangs.send_replace(hangs);
     }
 
     /// The owner of the node writes this policy.
@@ -229,17 +229,17 @@ impl TestNode {
     }
 
     /// What the pool of this process offers.
-    pub(crate) fn life(&self) -> &Shared {
-        &self.life.as_ref().expect("the pool runs").shared
+    pub(crate) fn current_run(&self) -> &Shared {
+        &self.run.as_ref().expect("the pool runs").shared
     }
 
     /// ConfigMaps and Secrets as the pool has them from config-sourcer.
     pub(crate) fn objects(&self) -> &ObjectSource {
-        &self.life.as_ref().expect("the pool runs").objects
+        &self.run.as_ref().expect("the pool runs").objects
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.life.is_some()
+        self.run.is_some()
     }
 
     pub(crate) async fn update(
@@ -285,7 +285,7 @@ impl TestNode {
             subject: Subject::Desired(desired(value.clone())),
             kill,
         };
-        self.life().pool.update(update, extras).await
+        self.current_run().pool.update(update, extras).await
     }
 
     pub(crate) async fn create(&self, value: &Value) {
@@ -303,7 +303,7 @@ impl TestNode {
 
     /// The observation that is published of a pod.
     pub(crate) fn observation(&self, uid: &str) -> Option<v1::PodObservation> {
-        let publisher = self.life().pool.publisher();
+        let publisher = self.current_run().pool.publisher();
         publisher.observations().get(&uid.to_owned())
     }
 
@@ -326,7 +326,7 @@ impl TestNode {
 
     /// Reasons of the events of a pod, oldest first.
     pub(crate) fn reasons(&self, uid: &str) -> Vec<String> {
-        let events = self.life().events.feed().recent().into_iter();
+        let events = self.current_run().events.feed().recent().into_iter();
         events
             .filter(|event| event.pod.as_ref().is_some_and(|pod| pod.uid == uid))
             .map(|event| event.reason)

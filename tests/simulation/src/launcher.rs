@@ -31,14 +31,14 @@ pub(crate) struct Launcher {
     pub(crate) config: Arc<NodeConfig>,
     pub(crate) seed: u64,
     /// Processes that were made so far.
-    pub(crate) lives: u64,
+    pub(crate) runs: u64,
 }
 
 impl Launcher {
     /// A new run of a process; `None` for the supervisor, and for credential-provider, which
     /// starts Unix processes: the simulated node has no programs for it.
     pub(crate) fn make(&mut self, process: Process, lifecycle: Lifecycle) -> Option<Main> {
-        self.lives += 1;
+        self.runs += 1;
         let context = Context {
             process,
             config: Arc::clone(&self.config),
@@ -46,8 +46,8 @@ impl Launcher {
             network: Network::memory(self.hub.clone(), process, &self.identities),
             listener: self.hub.listener(process),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("life-{}", self.lives),
-            seed: self.seed.wrapping_mul(1_000_003) ^ self.lives,
+            boot_id: format!("run-{}", self.runs),
+            seed: self.seed.wrapping_mul(1_000_003) ^ self.runs,
             lifecycle,
         };
         Some(match process {

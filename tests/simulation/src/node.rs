@@ -134,7 +134,7 @@ impl SimulatedNode {
             identities: Arc::new(Identities::from_base(64_000).unwrap()),
             config: Arc::new(config),
             seed,
-            lives: 0,
+            runs: 0,
         };
         SimulatedNode {
             runtime,

@@ -62,7 +62,7 @@ fn evicted(node: &TestNode, all: &[&str]) -> Vec<String> {
 }
 
 fn conditions(node: &TestNode) -> Vec<String> {
-    node.life().conditions.names()
+    node.current_run().conditions.names()
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,7 +310,7 @@ async fn unused_images_go_before_pods_where_a_disk_is_full() {
         .insert("u1".to_owned(), files(GIB));
     // Images are old enough to go.
     seconds(300).await;
-    node.life()
+    node.current_run()
         .garbage
         .order(crate::garbage::Order::Everything {
             desired: ["u1".to_owned()].into(),
@@ -361,7 +361,7 @@ async fn with_unused_images(images: &[&str]) -> TestNode {
         node.runtime.add_image(image, true);
     }
     run(&node, "u1", 0, 0).await;
-    node.life()
+    node.current_run()
         .garbage
         .order(crate::garbage::Order::Everything {
             desired: ["u1".to_owned()].into(),
@@ -495,7 +495,7 @@ async fn the_next_pod_goes_as_soon_as_an_evicted_one_is_gone() {
     eventually("it is gone", || node.running(first).is_none()).await;
     seconds(3).await;
     // Its source removes it.
-    let pool = &node.life().pool;
+    let pool = &node.current_run().pool;
     let wanted = HashSet::from([other.to_owned()]);
     let known = pool.sync_known(wanted, PodSource::ALL.into(), None);
     assert_eq!(known.await.unwrap().len(), 1);

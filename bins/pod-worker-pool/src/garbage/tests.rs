@@ -15,7 +15,7 @@ use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 use serde_json::{Value, json};
 
 fn order_everything(node: &TestNode) {
-    node.life().garbage.order(Order::Everything {
+    node.current_run().garbage.order(Order::Everything {
         desired: HashSet::new(),
         sources_ready: true,
     });
@@ -83,7 +83,7 @@ async fn a_pod_that_comes_back_does_not_wait_for_the_turns_of_its_own_removals()
         let uid = format!("n{number}");
         node.create(&pod_running(&uid, &uid, &["run"])).await;
     }
-    let turns = || node.life().turns.status_line();
+    let turns = || node.current_run().turns.status_line();
     eventually("starts wait for turns", || {
         turns().contains("RunPodSandbox")
     })
@@ -166,7 +166,9 @@ fn has_log(node: &TestNode, log: &LogTarget) -> bool {
 /// Has dead containers of pod `u1` removed.
 fn order_containers(node: &TestNode) {
     let pod_uid = "u1".to_owned();
-    node.life().garbage.order(Order::Containers { pod_uid });
+    node.current_run()
+        .garbage
+        .order(Order::Containers { pod_uid });
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +215,7 @@ async fn a_container_that_cannot_be_removed_shows_in_the_status_until_it_is_gone
     let node = TestNode::new();
     a_replaced_instance(&node).await;
     let first = ids(&node).remove(0);
-    let line = || node.life().status_lines().join("");
+    let line = || node.current_run().status_lines().join("");
     let is_told = || line().contains(&format!("garbage is left: container {first}: "));
     node.runtime.set_call_fails("RemoveContainer", &first, true);
     order_everything(&node);
@@ -258,7 +260,7 @@ async fn what_is_on_the_node_goes_though_the_sandboxes_of_many_pods_cannot_be_st
     }
     let sandboxes = || node.runtime.sandboxes().len();
     assert_eq!(sandboxes(), 8, "they hang");
-    let line = || node.life().status_lines().join("");
+    let line = || node.current_run().status_lines().join("");
     eventually("it is told", || line().contains("sandboxes: ")).await;
     tokio::time::sleep(Duration::from_secs(120)).await;
     order_everything(&node);
@@ -299,7 +301,7 @@ async fn what_a_pod_left_that_its_source_took_back_goes_while_another_source_is_
     end(&node, &pod, "u1").await;
     let delivered = [crate::testing::desired(pod).document().source()];
     assert_ne!(delivered, [PodSource::Http]);
-    let (pool, desired) = (node.life().pool.clone(), HashSet::new());
+    let (pool, desired) = (node.current_run().pool.clone(), HashSet::new());
     let known = pool.sync_known(desired.clone(), delivered.into(), None);
     assert!(known.await.unwrap().is_empty(), "its worker is forgotten");
     let is_left = |uid: &str| {
@@ -319,12 +321,12 @@ async fn what_a_pod_left_that_its_source_took_back_goes_while_another_source_is_
     node.host.state().pod_logs_fail = true;
     // Long enough for a round.
     for _ in 0..3 {
-        node.life().garbage.order(order.clone());
+        node.current_run().garbage.order(order.clone());
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
     assert_eq!(is_left("u1"), [false, false, true]);
     node.host.state().pod_logs_fail = false;
-    node.life().garbage.order(order);
+    node.current_run().garbage.order(order);
     eventually("nothing of it is left", || is_left("u1") == [false; 3]).await;
     assert_eq!(is_left("u2"), [true; 3], "nobody can tell of that one");
 }
@@ -340,7 +342,7 @@ async fn the_image_of_a_pod_that_has_ended_goes_with_its_containers() {
     pod["spec"]["containers"][0]["image"] = json!(OWN);
     node.create(&pod).await;
     eventually("it runs", || node.running("u1").is_some()).await;
-    node.life().garbage.order(Order::Everything {
+    node.current_run().garbage.order(Order::Everything {
         desired: ["u1".to_owned()].into(),
         sources_ready: true,
     });
@@ -352,7 +354,7 @@ async fn the_image_of_a_pod_that_has_ended_goes_with_its_containers() {
     let images = || node.runtime.images();
     let is_own = |image: &String| image.contains("own");
     assert!(images().iter().any(is_own) && !node.runtime.containers().is_empty());
-    node.life().garbage.free_space(true).await;
+    node.current_run().garbage.free_space(true).await;
     assert!(!images().iter().any(is_own), "{:?}", images());
 }
 
@@ -377,7 +379,7 @@ async fn images_and_a_dead_container(node: &TestNode) -> Value {
     for uid in ["u1", "u2"] {
         eventually("it runs", || node.running(uid).is_some()).await;
     }
-    node.life().garbage.order(Order::Everything {
+    node.current_run().garbage.order(Order::Everything {
         desired: ["u1".to_owned(), "u2".to_owned()].into(),
         sources_ready: true,
     });
@@ -412,7 +414,7 @@ async fn unused_images_do_not_wait_for_a_container_whose_removal_hangs() {
     let pod = images_and_a_dead_container(&node).await;
     one_removal_hangs(&node).await;
     let before = node.seconds();
-    let garbage = node.life().garbage.clone();
+    let garbage = node.current_run().garbage.clone();
     let freeing = tokio::spawn(async move { garbage.free_space(true).await });
     eventually("the image goes", || !has_image(&node, UNUSED)).await;
     let waited = node.seconds() - before;
@@ -422,7 +424,7 @@ async fn unused_images_do_not_wait_for_a_container_whose_removal_hangs() {
     // Who asks next does not wait longer, and what has ended meanwhile uses no image.
     end(&node, &pod, "u1").await;
     let before = node.seconds();
-    node.life().garbage.free_space(true).await;
+    node.current_run().garbage.free_space(true).await;
     let waited = node.seconds() - before;
     assert!(waited < 45.0 && !has_image(&node, OWN), "{waited}");
 }
@@ -435,7 +437,7 @@ async fn the_image_of_sandboxes_stays_whatever_it_is_called() {
     node.runtime.set_sandbox_image(OF_SANDBOXES);
     node.runtime.add_image(OF_SANDBOXES, true);
     images_and_a_dead_container(&node).await;
-    node.life().garbage.free_space(true).await;
+    node.current_run().garbage.free_space(true).await;
     assert!(!has_image(&node, UNUSED) && has_image(&node, OF_SANDBOXES));
 }
 
@@ -453,8 +455,8 @@ async fn an_image_stays_that_a_pod_is_to_have_which_comes_while_its_removal_wait
         let uid = format!("n{number}");
         node.create(&pod_running(&uid, &uid, &["run"])).await;
     }
-    let turns = || node.life().turns.status_line();
-    let garbage = node.life().garbage.clone();
+    let turns = || node.current_run().turns.status_line();
+    let garbage = node.current_run().garbage.clone();
     let freeing = tokio::spawn(async move { garbage.free_space(true).await });
     let is_waiting = || turns().contains("RemoveImage");
     eventually("the removal waits for its turn", is_waiting).await;
@@ -472,7 +474,7 @@ async fn an_image_stays_that_a_pod_is_to_have_which_comes_while_its_removal_wait
 /// Removing one image may take minutes.
 /// Frees all space, and is at the first of several images.
 async fn removing_the_first_image(node: &TestNode) -> tokio::task::JoinHandle<()> {
-    let garbage = node.life().garbage.clone();
+    let garbage = node.current_run().garbage.clone();
     let freeing = tokio::spawn(async move { garbage.free_space(true).await });
     let removals = || node.runtime.calls().get("RemoveImage").copied();
     eventually("the first is removed", || removals() == Some(1)).await;
@@ -528,6 +530,6 @@ async fn an_image_goes_though_removing_the_containers_that_used_it_takes_a_while
         container_removal_delay: Duration::from_secs(20),
         ..Faults::NONE
     });
-    node.life().garbage.free_space(true).await;
+    node.current_run().garbage.free_space(true).await;
     assert!(!has_image(&node, UNUSED) && !has_image(&node, OWN));
 }

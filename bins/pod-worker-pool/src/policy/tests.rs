@@ -17,7 +17,7 @@ fn on_the_nodes_network(name: &str, uid: &str) -> Value {
 }
 
 fn report(node: &TestNode) -> v1::PolicyReport {
-    node.life().policy.report()
+    node.current_run().policy.report()
 }
 
 fn waiting_reason(node: &TestNode, uid: &str) -> String {
@@ -54,7 +54,12 @@ async fn a_refused_pod_waits_until_the_policy_allows_it() {
     let message = &refused.findings[0].message;
     assert!(message.contains("spec.hostNetwork"), "{message}");
     assert!(message.contains("hostNetwork = true"), "{message}");
-    assert!(node.life().policy.status_line().contains("refuses 1 pod"));
+    assert!(
+        node.current_run()
+            .policy
+            .status_line()
+            .contains("refuses 1 pod")
+    );
     node.write_policy(GRANT);
     eventually("it runs", || node.running("u1").is_some()).await;
     assert_eq!(report(&node).refused_pods, 0);
@@ -120,7 +125,12 @@ async fn a_policy_that_audits_reports_and_allows() {
     let audited = report(&node);
     assert_eq!((audited.refused_pods, audited.audited_pods), (0, 1));
     assert_eq!(audited.mode, "audit");
-    assert!(node.life().policy.status_line().starts_with("degraded"));
+    assert!(
+        node.current_run()
+            .policy
+            .status_line()
+            .starts_with("degraded")
+    );
     assert!(node.reasons("u1").contains(&REFUSED_REASON.to_owned()));
 }
 
@@ -136,7 +146,7 @@ async fn a_broken_file_keeps_the_last_good_policy_over_a_restart_too() {
         "{:?}",
         report(&node)
     );
-    assert!(node.life().policy.status_line().contains("line 2"));
+    assert!(node.current_run().policy.status_line().contains("line 2"));
     node.create(&on_the_nodes_network("a", "u1")).await;
     eventually("it runs", || node.running("u1").is_some()).await;
     node.kill();
@@ -160,7 +170,7 @@ async fn a_grant_that_was_taken_back_does_not_come_back_where_the_disk_refuses_t
     let in_the_way = kept.with_extension("json.new").join("x");
     std::fs::create_dir_all(in_the_way).unwrap();
     node.write_policy("# nothing is granted any more\n");
-    let status_line = || node.life().policy.status_line();
+    let status_line = || node.current_run().policy.status_line();
     eventually("it is not", || status_line().contains("cannot be saved")).await;
     node.write_policy("mode = 7\n");
     node.kill();

@@ -483,7 +483,7 @@ async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
         subject: pod_lifecycle::Subject::RuntimeOnly(identity),
         kill: Some(KillRequest::default()),
     };
-    node.life()
+    node.current_run()
         .pool
         .update(update, UpdateExtras::default())
         .await

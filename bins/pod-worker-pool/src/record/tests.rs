@@ -50,19 +50,19 @@ fn record(seconds: i64) -> Record {
     }
 }
 
-fn life(directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+fn begin_run(directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
     Records::open(directory, &KernelBoot::named("first"))
 }
 
 /// Records whose writer runs.
 fn open(directory: &Path) -> (Records, AbortOnDropHandle<Infallible>) {
-    let (records, writer) = life(directory).unwrap();
+    let (records, writer) = begin_run(directory).unwrap();
     (records, AbortOnDropHandle::new(tokio::spawn(writer.run())))
 }
 
 /// What another run would find.
 fn on_disk(directory: &Path) -> Vec<(PodIdentity, Record)> {
-    life(directory).unwrap().0.all()
+    begin_run(directory).unwrap().0.all()
 }
 
 async fn written(records: &Records) {
@@ -77,7 +77,7 @@ async fn a_record_is_found_again_by_another_run() {
     let (records, _writer) = open(directory.path());
     assert_eq!(records.load(&pod()), Record::default());
     records.save(&pod(), &record(5)).await.unwrap();
-    let (again, _) = life(directory.path()).unwrap();
+    let (again, _) = begin_run(directory.path()).unwrap();
     assert_eq!(again.load(&pod()), record(5));
     assert_eq!(again.all(), [(pod(), record(5))]);
     records.save(&pod(), &Record::default()).await.unwrap();
@@ -115,7 +115,7 @@ async fn damaged_and_foreign_files_are_passed_over() {
 #[tokio::test(start_paused = true)]
 async fn a_late_removal_takes_no_newer_record_away() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = life(directory.path()).unwrap();
+    let (records, writer) = begin_run(directory.path()).unwrap();
     let saved = tokio::spawn({
         let records = records.clone();
         async move { records.save(&pod(), &record(1)).await }
@@ -139,7 +139,7 @@ async fn a_late_removal_takes_no_newer_record_away() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_written_is_not_written_again() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = life(directory.path()).unwrap();
+    let (records, writer) = begin_run(directory.path()).unwrap();
     let running = AbortOnDropHandle::new(tokio::spawn(writer.run()));
     records.save(&pod(), &record(1)).await.unwrap();
     drop(running);
@@ -150,7 +150,7 @@ async fn a_record_that_is_written_is_not_written_again() {
     records.save(&pod(), &record(2)).await.unwrap_err();
     // It is still to be written: who asks for it once more waits too.
     records.save(&pod(), &record(2)).await.unwrap_err();
-    let (again, _writer) = life(directory.path()).unwrap();
+    let (again, _writer) = begin_run(directory.path()).unwrap();
     again.save(&pod(), &record(1)).await.unwrap();
     assert!(again.saver.unsaved().is_empty(), "it was read from there");
 }
@@ -205,7 +205,7 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
     for (reason, stays) in [("Terminated", false), ("Evicted", true)] {
         let (records, _writer) = open(directory.path());
         records.save(&pod(), &ended(reason)).await.unwrap();
-        let (same_boot, _) = life(directory.path()).unwrap();
+        let (same_boot, _) = begin_run(directory.path()).unwrap();
         assert_eq!(same_boot.load(&pod()), ended(reason));
         for boot in ["second", "first"] {
             let boot = KernelBoot::named(boot);
@@ -300,7 +300,7 @@ async fn what_cannot_be_written_is_told_and_tried_again() {
     std::fs::remove_dir(&kills).unwrap();
     let error = records.save(&pod(), &record(1)).await.unwrap_err();
     assert!(matches!(error, NotSaved::Refused(_)), "{error:?}");
-    assert_eq!(records.load(&pod()), record(1), "in this life it holds");
+    assert_eq!(records.load(&pod()), record(1), "in this run it holds");
     std::fs::create_dir(&kills).unwrap();
     written(&records).await;
     assert_eq!(on_disk(directory.path()), [(pod(), record(1))]);
@@ -339,7 +339,7 @@ async fn what_failed_is_tried_again_in_time_while_other_records_change() {
 async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
     let directory = tempfile::tempdir().unwrap();
     // Nobody writes.
-    let (records, _writer) = life(directory.path()).unwrap();
+    let (records, _writer) = begin_run(directory.path()).unwrap();
     let begun = tokio::time::Instant::now();
     let error = records.save(&pod(), &record(1)).await.unwrap_err();
     assert!(matches!(error, NotSaved::Late), "{error:?}");
@@ -349,7 +349,7 @@ async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_record_is_not_written_after_the_writer_is_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = life(directory.path()).unwrap();
+    let (records, writer) = begin_run(directory.path()).unwrap();
     drop(writer);
     records.save(&pod(), &record(1)).await.unwrap_err();
     assert!(on_disk(directory.path()).is_empty());
@@ -400,7 +400,7 @@ fn a_hostile_record_is_left_out_or_brought_within_bounds() {
         .unwrap();
     std::fs::write(directory.path().join("kills/u8.json"), "[".repeat(200_000)).unwrap();
 
-    let (records, _writer) = life(directory.path()).unwrap();
+    let (records, _writer) = begin_run(directory.path()).unwrap();
     let found: Vec<String> = records
         .all()
         .iter()

@@ -44,7 +44,7 @@ struct Pool {
     state: tempfile::TempDir,
     process: Option<AbortOnDropHandle<()>>,
     clock: WallClock,
-    lives: u32,
+    runs: u32,
     logind: SimulatedLogind,
     shutdown: Vec<ShutdownGroup>,
 }
@@ -64,7 +64,7 @@ impl Pool {
             state: tempfile::tempdir().unwrap(),
             process: None,
             clock,
-            lives: 0,
+            runs: 0,
             logind: SimulatedLogind::default(),
             shutdown: Vec::new(),
         };
@@ -75,7 +75,7 @@ impl Pool {
     fn restart(&mut self) {
         self.process = None;
         self.hub.kill(Process::PodWorkerPool);
-        self.lives += 1;
+        self.runs += 1;
         let root = self.state.path();
         let directories = DirectoryLayout {
             root_dir: ROOT_DIR.into(),
@@ -92,7 +92,7 @@ impl Pool {
             network: Network::memory(self.hub.clone(), Process::PodWorkerPool, &self.identities),
             listener: self.hub.listener(Process::PodWorkerPool),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("life-{}", self.lives),
+            boot_id: format!("run-{}", self.runs),
             seed: 1,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
@@ -169,7 +169,7 @@ async fn a_pod_is_run_and_told_of_to_all_who_watch() {
         .await
         .unwrap();
     let listed = listed.into_inner();
-    assert_eq!(listed.boot_id, "life-1");
+    assert_eq!(listed.boot_id, "run-1");
     assert_eq!(&listed.pods[0].containers[0].id, id);
     assert_eq!(
         listed.pods[0].containers[0].state(),
@@ -341,7 +341,7 @@ async fn known_pods_tell_workers_and_what_the_runtime_has() {
     assert_eq!(answer.workers[0].phase(), v1::WorkerPhase::Syncing);
     assert!(answer.runtime_pods[0].has_running_container);
     assert_eq!(answer.runtime_pods[0].source, "file");
-    // Another life has no workers until it is told, and the runtime has the pod.
+    // Another run has no workers until it is told, and the runtime has the pod.
     pool.restart();
     let answer = pool
         .workers()
@@ -349,7 +349,7 @@ async fn known_pods_tell_workers_and_what_the_runtime_has() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(answer.boot_id, "life-2");
+    assert_eq!(answer.boot_id, "run-2");
     assert!(answer.workers.is_empty());
     assert_eq!(answer.runtime_pods.len(), 1);
 }

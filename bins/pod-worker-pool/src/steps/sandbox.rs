@@ -212,7 +212,7 @@ async fn prepare_pod(
     pod_cgroup::set(steps, target, resources, memory).await
 }
 
-/// Tells the node once in a process's life what a pod requests whose cgroup is there: the
+/// Tells the node once in each run what a pod requests whose cgroup is there: the
 /// process that made it may have been another one. Nothing of the pod depends on it.
 pub(super) async fn adopt_cgroup(
     steps: &Steps,

@@ -55,7 +55,7 @@ async fn is_asked_to_end(node: &TestNode) {
 
 /// The pod's source has delivered, and has the pod no more.
 async fn forget(node: &TestNode) {
-    let pool = &node.life().pool;
+    let pool = &node.current_run().pool;
     let delivered = PodSource::ALL.into();
     let known = pool.sync_known(HashSet::new(), delivered, None).await;
     assert!(known.unwrap().is_empty());
@@ -113,11 +113,11 @@ async fn so_is_one_whose_containers_could_not_be_collected_meanwhile() {
         finished(&node, "u1").await;
         forget(&node).await;
         node.host.state().messages_hang = true;
-        node.life().garbage.order(Order::Everything {
+        node.current_run().garbage.order(Order::Everything {
             desired: HashSet::new(),
             sources_ready: true,
         });
-        let line = || node.life().status_lines().join("");
+        let line = || node.current_run().status_lines().join("");
         eventually("the round has ended", || line().contains("logs: ")).await;
         node.host.state().messages_hang = false;
         assert!(!node.runtime.containers().is_empty());
@@ -310,7 +310,7 @@ async fn a_pod_that_had_ended_stays_so_though_a_shutdown_rejects_it() {
             node.kill();
             node.start();
             let none = Startable::Only(BTreeSet::new());
-            node.life().pool.set_startable(none).await.unwrap();
+            node.current_run().pool.set_startable(none).await.unwrap();
             node.create(&pod).await;
             finished(&node, "u1").await;
             assert_eq!(node.observation("u1").unwrap().failed_reason, REJECTED);

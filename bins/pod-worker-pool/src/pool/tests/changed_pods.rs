@@ -31,7 +31,7 @@ async fn begins_again(node: &TestNode, pod: &Value, word: &str) {
             return;
         }
         let desired = HashSet::from(["u1".to_owned()]);
-        let pool = &node.life().pool;
+        let pool = &node.current_run().pool;
         let known = pool.sync_known(desired, PodSource::ALL.into(), None);
         if known.await.unwrap().is_empty() {
             node.create(pod).await;
@@ -226,7 +226,7 @@ async fn a_changed_pod_that_its_source_takes_back_is_not_started_again() {
     );
     assert!(killed.iter().all(|at| at - asked <= 6), "the grace shrinks");
     let desired = HashSet::from(["u1".to_owned()]);
-    let pool = &node.life().pool;
+    let pool = &node.current_run().pool;
     let known = pool.sync_known(desired, PodSource::ALL.into(), None).await;
     assert_eq!(known.unwrap().len(), 1, "it stays ended");
     assert_eq!(starts(&node, "u1").len(), 1);

@@ -49,15 +49,15 @@ impl Wanted {
 
 /// What housekeeping does: repeats what is wanted, kills what is not.
 async fn housekeeping(node: &TestNode, wanted: &Wanted) {
-    let life = node.life();
+    let run = node.current_run();
     for pod in wanted.pods.values() {
         let _ = node.update(UpdateKind::Sync, pod).await;
     }
-    let Ok(relist) = life.relister.all().await else {
+    let Ok(relist) = run.relister.all().await else {
         return;
     };
     let desired = wanted.pods.keys().cloned().collect();
-    let known = life
+    let known = run
         .pool
         .sync_known(desired, pod::PodSource::ALL.into(), Some(relist.clone()))
         .await;
@@ -72,13 +72,13 @@ async fn housekeeping(node: &TestNode, wanted: &Wanted) {
                 subject: Subject::RuntimeOnly(pod.identity.clone()),
                 kill: Some(KillRequest::default()),
             };
-            let _ = life
+            let _ = run
                 .pool
                 .update(update, crate::pool::UpdateExtras::default())
                 .await;
         }
     }
-    life.garbage.order(Order::Everything {
+    run.garbage.order(Order::Everything {
         desired: wanted.pods.keys().cloned().collect(),
         sources_ready: true,
     });

@@ -53,7 +53,7 @@ fn fetched(node: &TestNode) {
 }
 
 fn last_event(node: &TestNode, reason: &str) -> String {
-    let events = node.life().events.feed().recent();
+    let events = node.current_run().events.feed().recent();
     let last = events.iter().rev().find(|it| it.reason == reason);
     last.map(|event| event.message.clone()).unwrap_or_default()
 }

@@ -73,7 +73,9 @@ async fn is_first_instance(node: &TestNode) {
 
 fn collect_dead_containers(node: &TestNode) {
     let pod_uid = "u1".to_owned();
-    node.life().garbage.order(Order::Containers { pod_uid });
+    node.current_run()
+        .garbage
+        .order(Order::Containers { pod_uid });
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,7 +260,7 @@ async fn what_is_left_of_a_cut_short_start_goes_with_its_pod() {
     shown(&node, EXITED, 1).await;
     // Nobody wants the pod any more.
     node.start();
-    node.life().garbage.order(Order::Everything {
+    node.current_run().garbage.order(Order::Everything {
         desired: HashSet::new(),
         sources_ready: true,
     });

@@ -105,7 +105,7 @@ async fn a_pod_that_its_source_takes_back_and_has_again_begins_anew() {
             node.stop(&pod, 1).await;
         }
         finished(&node, "u1").await;
-        let pool = &node.life().pool;
+        let pool = &node.current_run().pool;
         let delivered = PodSource::ALL.into();
         pool.sync_known(HashSet::new(), delivered, None)
             .await

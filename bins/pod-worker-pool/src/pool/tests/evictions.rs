@@ -59,7 +59,7 @@ async fn an_eviction_that_cannot_be_recorded_is_not_over() {
 #[tokio::test(start_paused = true)]
 async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     let mut node = TestNode::new();
-    let pool = node.life().pool.clone();
+    let pool = node.current_run().pool.clone();
     node.create(&pod_running("a", "u1", RUN)).await;
     running(&node, "u1").await;
 
@@ -74,7 +74,7 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     // The next process does not know yet whether it goes on: what runs does so.
     node.kill();
     node.start();
-    let pool = node.life().pool.clone();
+    let pool = node.current_run().pool.clone();
     pool.set_startable(Startable::Unknown).await.unwrap();
     node.create(&pod_running("a", "u1", RUN)).await;
     node.create(&pod_running("c", "u3", RUN)).await;
@@ -116,7 +116,7 @@ async fn an_evicted_pod_is_not_started_by_another_run() {
         }
         // Its source took it back, and has it again later.
         let (desired, delivered) = (HashSet::new(), PodSource::ALL.into());
-        let pool = &node.life().pool;
+        let pool = &node.current_run().pool;
         pool.sync_known(desired, delivered, None).await.unwrap();
         node.create(&pod).await;
         running(&node, "u1").await;
@@ -142,7 +142,7 @@ async fn an_evicted_pod_whose_image_is_changed_is_started_anew() {
         let _ = node.update(UpdateKind::Update, &pod).await;
         finished(&node, "u1").await;
         let (desired, delivered) = (["u1".to_owned()].into(), PodSource::ALL.into());
-        let pool = &node.life().pool;
+        let pool = &node.current_run().pool;
         let known = pool.sync_known(desired, delivered, None).await;
         assert!(known.unwrap().is_empty(), "it is to be created");
         node.create(&pod).await;

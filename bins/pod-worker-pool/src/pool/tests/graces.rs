@@ -53,7 +53,7 @@ async fn dead_after(node: &TestNode, since: Instant) -> u64 {
 async fn a_kill_under_way_keeps_its_deadline_when_the_pod_is_deleted() {
     // The probe's grace, the pod's, and when the container dies.
     for (probe, pod_grace, dies) in [(5, 60, 5), (60, 5, 7)] {
-        for next_life in [false, true] {
+        for next_run in [false, true] {
             let mut node = TestNode::new();
             let pod = stubborn(probe);
             node.create(&pod).await;
@@ -62,13 +62,13 @@ async fn a_kill_under_way_keeps_its_deadline_when_the_pod_is_deleted() {
             let begun = Instant::now();
             asked_to_end(&node).await;
             tokio::time::sleep(Duration::from_secs(2)).await;
-            if next_life {
+            if next_run {
                 node.kill();
                 node.start();
                 node.create(&pod).await;
             }
             node.stop(&pod, pod_grace).await;
-            assert_eq!(dead_after(&node, begun).await, dies, "{next_life}");
+            assert_eq!(dead_after(&node, begun).await, dies, "{next_run}");
         }
     }
 }

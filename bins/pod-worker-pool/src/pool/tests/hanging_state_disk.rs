@@ -29,7 +29,7 @@ async fn a_state_disk_that_hangs_stalls_no_worker_and_keeps_no_container_alive()
     assert!(took < 20.0, "each record is waited for a little: {took}");
 
     let asked = node.seconds();
-    let pool = &node.life().pool;
+    let pool = &node.current_run().pool;
     let (desired, delivered) = (HashSet::new(), PodSource::ALL.into());
     let known = pool.sync_known(desired, delivered, None).await.unwrap();
     let took = node.seconds() - asked;

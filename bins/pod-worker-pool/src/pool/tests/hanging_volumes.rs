@@ -28,7 +28,7 @@ fn has_directory(node: &TestNode, uid: &str) -> bool {
 }
 
 fn order_everything(node: &TestNode, desired: &[&str]) {
-    node.life().garbage.order(Order::Everything {
+    node.current_run().garbage.order(Order::Everything {
         desired: desired.iter().map(|&uid| uid.to_owned()).collect(),
         sources_ready: true,
     });
@@ -65,7 +65,9 @@ async fn a_hanging_volume_delays_neither_other_pods_nor_garbage_collection() {
     }
     eventually("a third start", || starts(&node, "u2").len() == 3).await;
     let pod_uid = "u2".to_owned();
-    node.life().garbage.order(Order::Containers { pod_uid });
+    node.current_run()
+        .garbage
+        .order(Order::Containers { pod_uid });
     eventually("dead containers are collected", || {
         let containers = node.runtime.containers().into_iter();
         containers.filter(|it| it.pod_uid == "u2").count() < 3

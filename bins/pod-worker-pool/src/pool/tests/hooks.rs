@@ -219,7 +219,7 @@ async fn a_container_counts_as_started_after_its_post_start_hook_and_others_wait
     hook_begun(&node).await;
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(shown(&node, &id), Some(RuntimeState::Created));
-    let target = || node.life().pool.publisher().targets().get(&id);
+    let target = || node.current_run().pool.publisher().targets().get(&id);
     assert!(target().is_some_and(|target| !target.running));
     assert_eq!(node.runtime.containers().len(), 1);
     eventually("the other one runs", || {
@@ -333,11 +333,11 @@ async fn http_hooks_are_the_probers_to_carry_out() {
     pod["spec"]["containers"][0]["ports"] = json!([{"name": "web", "containerPort": 8080}]);
     node.create(&pod).await;
     let id = running(&node, "u1").await;
-    let told = node.life().http_hooks.listen();
+    let told = node.current_run().http_hooks.listen();
     let hook = told.next().await.unwrap();
     assert_eq!((hook.path.as_str(), hook.port), ("/up", 8080));
     assert_eq!(shown(&node, &id), Some(RuntimeState::Created));
-    node.life().http_hooks.report(hook.id, Ok(()));
+    node.current_run().http_hooks.report(hook.id, Ok(()));
     eventually("it counts as started", || {
         shown(&node, &id) == Some(RuntimeState::Running)
     })
@@ -352,7 +352,7 @@ async fn http_hooks_are_the_probers_to_carry_out() {
         node.running("u1").is_some(),
         "the SIGTERM waits for the hook"
     );
-    node.life()
+    node.current_run()
         .http_hooks
         .report(hook.id, Err("no answer".to_owned()));
     finished(&node, "u1").await;
@@ -376,7 +376,7 @@ async fn a_pre_stop_hook_is_run_also_where_nobody_has_the_pod_any_more() {
         kill: Some(pod_lifecycle::KillRequest::default()),
     };
     let told = crate::pool::UpdateExtras::default();
-    node.life().pool.update(update, told).await.unwrap();
+    node.current_run().pool.update(update, told).await.unwrap();
     all_stopped(&node).await;
     assert_eq!(hooks_begun(&node), 1);
     assert!(node.runtime.violations().is_empty());
@@ -392,7 +392,7 @@ async fn a_prober_that_dies_in_a_post_start_hook_costs_no_container() {
     let node = TestNode::new();
     node.create(&with_http_post_start(&["run"])).await;
     let id = running(&node, "u1").await;
-    let told = node.life().http_hooks.listen();
+    let told = node.current_run().http_hooks.listen();
     assert_eq!(told.next().await.unwrap().path, "/up");
     drop(told);
     eventually("it counts as started", || {
@@ -412,7 +412,7 @@ async fn a_post_start_hook_over_http_does_not_outlive_its_container() {
     node.create(&with_http_post_start(&["exit", "0", "8000"]))
         .await;
     running(&node, "u1").await;
-    let told = node.life().http_hooks.listen();
+    let told = node.current_run().http_hooks.listen();
     let hook = told.next().await.unwrap();
     let begun = Instant::now();
     let next = told.next().await.unwrap();
@@ -435,7 +435,7 @@ async fn a_pod_that_is_refused_meanwhile_has_nothing_sent_to_hosts_that_it_names
     node.create(&pod).await;
     let id = running(&node, "u1").await;
     let probes = |node: &TestNode| {
-        let target = node.life().pool.publisher().targets().get(&id);
+        let target = node.current_run().pool.publisher().targets().get(&id);
         target.map(|it| (!it.liveness_json.is_empty(), !it.readiness_json.is_empty()))
     };
     eventually("both probes are told", || {
@@ -448,7 +448,7 @@ async fn a_pod_that_is_refused_meanwhile_has_nothing_sent_to_hosts_that_it_names
     })
     .await;
     assert!(node.running("u1").is_some());
-    let told = node.life().http_hooks.listen();
+    let told = node.current_run().http_hooks.listen();
     node.stop(&pod, 30).await;
     finished(&node, "u1").await;
     assert!(told.next().now_or_never().is_none());

@@ -45,7 +45,7 @@ pub(super) async fn collect_while(
     let begun = tokio::time::Instant::now();
     while condition() {
         assert!(begun.elapsed() < 60 * MINUTE, "it ends");
-        node.life().garbage.order(Order::Everything {
+        node.current_run().garbage.order(Order::Everything {
             desired: ["u1".to_owned()].into(),
             sources_ready: true,
         });
@@ -54,7 +54,7 @@ pub(super) async fn collect_while(
 }
 
 fn warnings(node: &TestNode) -> Vec<String> {
-    let events = node.life().events.feed().recent().into_iter();
+    let events = node.current_run().events.feed().recent().into_iter();
     events
         .filter(|event| event.reason == "FreeDiskSpaceFailed")
         .map(|event| event.message)

@@ -62,7 +62,7 @@ fn content(node: &TestNode) -> Option<String> {
 }
 
 fn message(node: &TestNode) -> String {
-    let events = node.life().events.feed().recent();
+    let events = node.current_run().events.feed().recent();
     let last = events.iter().rev().find(|it| it.reason == "FailedMount");
     last.map(|event| event.message.clone()).unwrap_or_default()
 }

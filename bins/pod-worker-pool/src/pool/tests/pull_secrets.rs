@@ -73,7 +73,7 @@ async fn a_secret_that_is_not_there_is_told_and_taken_as_soon_as_it_is() {
     node.objects().listed(ObjectList::default());
     node.create(&pod).await;
     let told = |reason: &str| {
-        let events = node.life().events.feed().recent();
+        let events = node.current_run().events.feed().recent();
         let event = events.iter().find(|event| event.reason == reason).cloned();
         event.map(|event| event.message)
     };
@@ -89,6 +89,6 @@ async fn a_secret_that_is_not_there_is_told_and_taken_as_soon_as_it_is() {
     has_secret(&node, &pod);
     eventually("it starts", || !starts(&node, "u1").is_empty()).await;
     assert_eq!(passwords(&node).last(), Some(&Some("hunter2".to_owned())));
-    let events = format!("{:?}", node.life().events.feed().recent());
+    let events = format!("{:?}", node.current_run().events.feed().recent());
     assert!(!events.contains("hunter2"), "{events}");
 }

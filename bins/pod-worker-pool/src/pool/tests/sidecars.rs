@@ -176,7 +176,7 @@ async fn what_follows_a_sidecar_waits_for_its_startup_probe() {
     let started = of(&node, |it| *it == Happening::Started);
     assert_eq!(names(&started), ["s1"]);
     let id = started[0].id.clone();
-    let target = node.life().pool.publisher().targets().get(&id);
+    let target = node.current_run().pool.publisher().targets().get(&id);
     assert!(target.is_some_and(|target| target.running && !target.startup_json.is_empty()));
     let verdict = v1::ProbeVerdict {
         pod_uid: "u1".into(),

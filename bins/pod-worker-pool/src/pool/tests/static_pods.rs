@@ -45,7 +45,7 @@ async fn a_pod_that_waits_for_its_name_keeps_no_sandbox() {
     appears_late(&node, "u1", "u2").await;
     assert!(has_ready_sandbox(&node, "u2"));
 
-    let life = node.life();
+    let life = node.current_run();
     let relist = life.relister.all().await.unwrap();
     let desired: HashSet<String> = ["u1", "u2"].map(str::to_owned).into();
     let pool = &life.pool;
