@@ -5,16 +5,19 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 9] = [
+const PURE: [&str; 12] = [
     "cri-requests",
     "eviction",
     "local-objects",
     "node-layout",
+    "node-policy",
+    "pod",
     "pod-lifecycle",
     "pod-manifest",
     "pod-validation",
     "pod-volumes",
     "pull-credentials",
+    "turns",
 ];
 
 /// What only crates around them need: async code, the kernel, mounts.
