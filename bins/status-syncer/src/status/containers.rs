@@ -400,7 +400,10 @@ pub(super) fn judge_readiness(
             None => (ContainerKind::Application, None),
         };
         if kind == ContainerKind::Init {
-            let ended = status.state.as_ref().and_then(|it| it.terminated.as_ref());
+            let state = status.state.as_ref();
+            // As newer kubelets: it can have no probe that says otherwise.
+            status.started = Some(state.is_some_and(|it| it.running.is_some()));
+            let ended = state.and_then(|it| it.terminated.as_ref());
             status.ready = ended.is_some_and(|ended| ended.exit_code == 0);
         } else {
             judge_instance(input, base, spec, status);

@@ -19,6 +19,18 @@ fn before_the_first_instance_a_container_is_being_created() {
 }
 
 #[test]
+fn an_init_container_has_started_while_it_runs() {
+    let mut node = Node::with_init("Always");
+    let started = |status: &PodStatus| container(status, "i1").started;
+    assert_eq!(started(&node.compute()), Some(false));
+    assert_eq!(started(&node.running("i1", "a").compute()), Some(true));
+    assert_eq!(
+        started(&node.gone().exited("i1", "a", 0).compute()),
+        Some(false)
+    );
+}
+
+#[test]
 fn a_restarted_container_shows_how_the_last_instance_ended() {
     let mut node = Node::with_policy("Always");
     let status = node.exited("c", "a", 3).running("c", "b").compute();
