@@ -15,10 +15,10 @@ use state_file::{Saver, Writer};
 use tokio::time::Instant;
 
 use crate::files::Manifests;
-use crate::last_good::{LastGood, PathKind, Recall, Store};
+use crate::last_good::{Completeness, LastGood, PathKind, Store};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
-use crate::snapshot::{Problem, Running};
+use crate::snapshot::{LastPublished, Problem};
 use crate::watcher::{Hint, Watch, Watcher};
 
 /// When a file that is just being written is looked at again.
@@ -58,13 +58,12 @@ pub(crate) struct FileSource {
     saver: Saver<(), LastGood>,
     /// What was last handed to the saver.
     saved: Option<Version>,
-    recall: Recall,
+    completeness: Completeness,
     kind: Option<PathKind>,
     manifests: Manifests,
-    /// The pods that may be running: what was published last.
-    running: Running,
-    /// They are those of an earlier run, until this one has delivered.
-    ran_before: bool,
+    last_published: LastPublished,
+    /// Whether it is what an earlier run published: until this one has delivered.
+    is_of_an_earlier_run: bool,
     /// Looks in a row that found a file being written.
     settling_looks: u32,
     /// Looks since writing down the manifests was begun.
@@ -73,10 +72,10 @@ pub(crate) struct FileSource {
     watch: Watch,
 }
 
-/// Differs whenever what is worth writing down does: the recall, the kind, the revision
+/// Differs whenever what is worth writing down does: the completeness, the kind, the revision
 /// of the manifests, on which the pods that are published depend, and whether those are
 /// still an earlier run's.
-type Version = (Recall, Option<PathKind>, u64, bool);
+type Version = (Completeness, Option<PathKind>, u64, bool);
 
 /// What a look at the path found out.
 enum Look {
@@ -115,11 +114,11 @@ impl FileSource {
             store,
             saver,
             saved: None,
-            recall: Recall::Lost,
+            completeness: Completeness::Lost,
             kind: None,
             manifests: Manifests::default(),
-            running: Running::default(),
-            ran_before: false,
+            last_published: LastPublished::default(),
+            is_of_an_earlier_run: false,
             settling_looks: 0,
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
@@ -179,13 +178,13 @@ impl FileSource {
             tracing::warn!(error, "last good manifests are lost");
         };
         match loaded {
-            Ok(Ok(None)) => self.recall = Recall::Complete,
+            Ok(Ok(None)) => self.completeness = Completeness::Complete,
             Ok(Ok(Some(last_good))) => {
-                self.recall = last_good.recall;
+                self.completeness = last_good.completeness;
                 self.kind = last_good.kind;
                 self.manifests = Manifests::from_remembered(last_good.manifests);
-                self.ran_before = !last_good.running.uids.is_empty();
-                self.running = last_good.running;
+                self.is_of_an_earlier_run = !last_good.last_published.uids.is_empty();
+                self.last_published = last_good.last_published;
             }
             Ok(Err(error)) => lost(&error),
             // It panicked.
@@ -303,7 +302,7 @@ impl FileSource {
     /// Nothing is there. Where nothing ever was, or a single file, that is an
     /// answer; a directory that vanished with all its pods is a mishap.
     fn absent(&mut self) -> Look {
-        let had_pods = !self.manifests.is_empty() || self.recall == Recall::Lost;
+        let had_pods = !self.manifests.is_empty() || self.completeness == Completeness::Lost;
         let mishap = match self.kind {
             Some(PathKind::Directory) if had_pods => {
                 Some("the directory is gone; its pods keep running until it is back")
@@ -331,7 +330,7 @@ impl FileSource {
     }
 
     fn publish(&mut self, look: Look) {
-        let (pods, running, mut problems) = self.manifests.snapshot(&self.running);
+        let (pods, published, mut problems) = self.manifests.snapshot(&self.last_published);
         let delivered = match look {
             Look::Complete {
                 settling,
@@ -343,13 +342,13 @@ impl FileSource {
                 // A bad file of which nothing is remembered may have pods running, and
                 // so may one that is left out: they must not look like removed ones.
                 let unread = left_out || self.manifests.has_bad_without_pods();
-                let unknown = self.recall == Recall::Lost && unread;
+                let unknown = self.completeness == Completeness::Lost && unread;
                 !unknown && !settling
             }
             Look::Failed(problem) => {
                 problems.push(problem);
                 // What an earlier run knew is still the last good state.
-                self.kind.is_some() && self.recall == Recall::Complete
+                self.kind.is_some() && self.completeness == Completeness::Complete
             }
             Look::Unfinished(problem) => {
                 problems.extend(problem);
@@ -365,11 +364,11 @@ impl FileSource {
             )));
         }
         if delivered {
-            self.recall = Recall::Complete;
-            self.ran_before = false;
+            self.completeness = Completeness::Complete;
+            self.is_of_an_earlier_run = false;
         }
-        if !self.ran_before {
-            self.running = running;
+        if !self.is_of_an_earlier_run {
+            self.last_published = published;
         }
         self.publication
             .set(PodSource::File, delivered, Some(pods), problems);
@@ -377,7 +376,12 @@ impl FileSource {
 
     fn version(&self) -> Version {
         let revision = self.manifests.revision();
-        (self.recall, self.kind, revision, self.ran_before)
+        (
+            self.completeness,
+            self.kind,
+            revision,
+            self.is_of_an_earlier_run,
+        )
     }
 
     fn is_unsaved(&self) -> bool {
@@ -388,9 +392,9 @@ impl FileSource {
     fn save(&mut self) {
         if self.is_unsaved() {
             let last_good = LastGood {
-                recall: self.recall,
+                completeness: self.completeness,
                 kind: self.kind,
-                running: self.running.clone(),
+                last_published: self.last_published.clone(),
                 manifests: self.manifests.to_remember(),
             };
             // Nobody waits for it: it costs nothing until a file is bad and this process

@@ -25,7 +25,7 @@ use pod::wire::content_hash;
 use pod::{Pod, PodDocument, PodExt, PodSource};
 use pod_manifest::ManifestError;
 
-use crate::snapshot::{self, PodSet, Problem, Running};
+use crate::snapshot::{self, LastPublished, PodSet, Problem};
 
 /// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,14 +224,17 @@ impl Manifests {
         sizes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
-    /// The pods that should run, and everything that is wrong; `running` are those that do.
+    /// The pods that should run, what is then published, and everything that is wrong.
     #[must_use]
-    pub(crate) fn snapshot(&self, running: &Running) -> (PodSet, Running, Vec<Problem>) {
+    pub(crate) fn snapshot(
+        &self,
+        last_published: &LastPublished,
+    ) -> (PodSet, LastPublished, Vec<Problem>) {
         let manifests = self
             .files
             .iter()
             .map(|(path, manifest)| (path.as_str(), manifest.good.as_deref().unwrap_or_default()));
-        let (set, now, mut problems) = snapshot::assemble(manifests, running);
+        let (set, now, mut problems) = snapshot::assemble(manifests, last_published);
         problems.extend(
             self.files
                 .values()

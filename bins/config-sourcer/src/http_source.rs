@@ -17,7 +17,7 @@ use crate::file_source::timestamp;
 use crate::files::{mark_seen, problem};
 use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::publication::Publication;
-use crate::snapshot::{PodSet, Problem, Running, assemble};
+use crate::snapshot::{LastPublished, PodSet, Problem, assemble};
 
 /// The manifest URL.
 #[derive(Debug)]
@@ -87,8 +87,8 @@ impl HttpSource {
                 .set(PodSource::Http, ready, None, problems.clone());
             return;
         }
-        let running = self.publication.pods(PodSource::Http);
-        match self.pods(body, &running) {
+        let published = self.publication.pods(PodSource::Http);
+        match self.pods(body, &published) {
             Ok((pods, problems)) => {
                 self.publication
                     .set(PodSource::Http, true, Some(pods), problems.clone());
@@ -102,7 +102,11 @@ impl HttpSource {
         }
     }
 
-    fn pods(&self, body: &[u8], running: &PodSet) -> Result<(PodSet, Vec<Problem>), Vec<Problem>> {
+    fn pods(
+        &self,
+        body: &[u8],
+        published: &PodSet,
+    ) -> Result<(PodSet, Vec<Problem>), Vec<Problem>> {
         let subject = self.subject();
         let pods =
             static_pods(body, Origin::Url(&self.settings.url), &self.node).map_err(|errors| {
@@ -111,7 +115,7 @@ impl HttpSource {
                     .map(|error| problem(&subject, error))
                     .collect::<Vec<_>>()
             })?;
-        let seen = first_seen(running);
+        let seen = first_seen(published);
         let now = timestamp(self.clock.now());
         let pods: Vec<PodDocument> = pods
             .into_iter()
@@ -119,18 +123,18 @@ impl HttpSource {
             .collect::<Result<_, _>>()
             .map_err(|reason| vec![Problem::new(subject.clone(), reason)])?;
         // All are from the same address, so only UIDs tell them apart.
-        let running = Running {
-            uids: running.keys().cloned().collect(),
-            ..Running::default()
+        let last_published = LastPublished {
+            uids: published.keys().cloned().collect(),
+            ..LastPublished::default()
         };
-        let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &running);
+        let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &last_published);
         Ok((pods, problems))
     }
 }
 
-/// When the pods that run were first seen, by UID.
-fn first_seen(running: &PodSet) -> BTreeMap<String, String> {
-    running
+/// When the pods that were published were first seen, by UID.
+fn first_seen(published: &PodSet) -> BTreeMap<String, String> {
+    published
         .iter()
         .filter_map(|(uid, pod)| {
             let decoded = pod.decode().ok()?;

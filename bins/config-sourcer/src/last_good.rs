@@ -17,7 +17,7 @@ use state_file::{StateFile, StateFileError};
 use topology::{Process, row};
 
 use crate::files::Remembered;
-use crate::snapshot::{Running, Uids};
+use crate::snapshot::{LastPublished, Uids};
 
 /// Format of the file. Another one is not read.
 const VERSION: u32 = 1;
@@ -32,13 +32,13 @@ pub(crate) enum PathKind {
     File,
 }
 
-/// Whether all that was good in earlier runs is known.
+/// Whether the file holds everything that was good in earlier runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Recall {
-    /// It is, or there was no earlier run.
+pub(crate) enum Completeness {
+    /// It does, or there was no earlier run.
     #[default]
     Complete,
-    /// A file with it was damaged or is of no use here, and the source has not been read
+    /// An earlier file was damaged or is of no use here, and the source has not been read
     /// well since: a manifest that is bad may have pods running that nobody remembers.
     Lost,
 }
@@ -46,13 +46,13 @@ pub(crate) enum Recall {
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastGood {
-    /// Whether this is all: a loss outlives the run that has found it.
-    pub recall: Recall,
+    /// A loss outlives the run that has found it.
+    pub completeness: Completeness,
     /// What the manifest path was.
     pub kind: Option<PathKind>,
-    /// Which of their pods were published: of two that cannot both run, the one that does
-    /// must not be pushed out by our restart. Empty in a file of an earlier version.
-    pub running: Running,
+    /// Which of their pods were published: of two that cannot both run, the one that was
+    /// published must not be pushed out by our restart. Empty in a file of an earlier version.
+    pub last_published: LastPublished,
     /// The manifests.
     pub manifests: Vec<Remembered>,
 }
@@ -62,14 +62,14 @@ struct Saved {
     /// Pods carry the node's name: as another node, all of this is void.
     node_name: String,
     static_pod_path: String,
-    #[serde(default)]
-    recall: Recall,
+    #[serde(default, rename = "recall")]
+    completeness: Completeness,
     kind: Option<PathKind>,
-    #[serde(default)]
-    running: Uids,
+    #[serde(default, rename = "running")]
+    last_published: Uids,
     /// The file of each of them, by full name. Missing in a file of an earlier version.
-    #[serde(default)]
-    running_from: BTreeMap<String, String>,
+    #[serde(default, rename = "running_from")]
+    published_from: BTreeMap<String, String>,
     manifests: Vec<SavedManifest>,
 }
 
@@ -146,15 +146,15 @@ impl Store for LastGoodFile {
             return Ok(None);
         }
         if saved.static_pod_path != self.static_pod_path {
-            let had_pods = !saved.manifests.is_empty() || saved.recall == Recall::Lost;
+            let had_pods = !saved.manifests.is_empty() || saved.completeness == Completeness::Lost;
             return Ok(had_pods.then(|| lost("they are those of another manifest path")));
         }
         let mut last_good = LastGood {
-            recall: saved.recall,
+            completeness: saved.completeness,
             kind: saved.kind,
-            running: Running {
-                uids: saved.running.into_iter().take(MAX_PODS).collect(),
-                subjects: saved.running_from.into_iter().take(MAX_PODS).collect(),
+            last_published: LastPublished {
+                uids: saved.last_published.into_iter().take(MAX_PODS).collect(),
+                subjects: saved.published_from.into_iter().take(MAX_PODS).collect(),
             },
             manifests: Vec::new(),
         };
@@ -165,7 +165,7 @@ impl Store for LastGoodFile {
                 tracing::warn!(
                     "more than {MAX_PODS} pods or {MAX_FILES} manifests are kept: the rest is left out"
                 );
-                last_good.recall = Recall::Lost;
+                last_good.completeness = Completeness::Lost;
                 break;
             }
             match remembered(manifest, &self.node.runtime_classes) {
@@ -177,7 +177,7 @@ impl Store for LastGoodFile {
                     tracing::warn!(path, reason, "what is kept of a manifest is left out");
                     // Which pods there were is known where only their class has gone.
                     if !of_class {
-                        last_good.recall = Recall::Lost;
+                        last_good.completeness = Completeness::Lost;
                     }
                 }
             }
@@ -202,10 +202,10 @@ impl Store for LastGoodFile {
         self.file.save_or_discard(&Saved {
             node_name: self.node.name.clone(),
             static_pod_path: self.static_pod_path.clone(),
-            recall: last_good.recall,
+            completeness: last_good.completeness,
             kind: last_good.kind,
-            running: last_good.running.uids.clone(),
-            running_from: last_good.running.subjects.clone(),
+            last_published: last_good.last_published.uids.clone(),
+            published_from: last_good.last_published.subjects.clone(),
             manifests,
         })
     }
@@ -215,9 +215,9 @@ impl Store for LastGoodFile {
 fn lost(reason: &str) -> LastGood {
     tracing::warn!(reason, "last good manifests are not used");
     LastGood {
-        recall: Recall::Lost,
+        completeness: Completeness::Lost,
         kind: None,
-        running: Running::default(),
+        last_published: LastPublished::default(),
         manifests: Vec::new(),
     }
 }
@@ -289,9 +289,9 @@ mod tests {
         )
         .unwrap();
         LastGood {
-            recall: Recall::Lost,
+            completeness: Completeness::Lost,
             kind: Some(PathKind::Directory),
-            running: Running {
+            last_published: LastPublished {
                 uids: ["1".to_owned()].into(),
                 subjects: [("a_default".to_owned(), "/m/a".to_owned())].into(),
             },
@@ -309,6 +309,15 @@ mod tests {
         assert_eq!(store.load().unwrap(), None);
         store.save(&last_good()).unwrap();
         assert_eq!(store.load().unwrap(), Some(last_good()));
+        // The names of fields that every version reads.
+        let file = std::fs::read_to_string(store.place()).unwrap();
+        for text in [
+            r#""recall":"Lost""#,
+            r#""running":["1"]"#,
+            r#""running_from":{"a_default":"/m/a"}"#,
+        ] {
+            assert!(file.contains(text), "{text} is not in {file}");
+        }
     }
 
     #[test]
@@ -329,18 +338,18 @@ mod tests {
         let path = directory.path();
         let store =
             |node: &str, manifests: &str| LastGoodFile::new(path, node, Path::new(manifests));
-        let recall = |store: &LastGoodFile| store.load().unwrap().map(|it| it.recall);
+        let completeness = |store: &LastGoodFile| store.load().unwrap().map(|it| it.completeness);
         store("node", "/m").save(&last_good()).unwrap();
         assert_eq!(store("other", "/m").load().unwrap(), None);
         assert_eq!(store("node", "/m/").load().unwrap(), Some(lost("")));
         let nothing = LastGood {
-            recall: Recall::Complete,
+            completeness: Completeness::Complete,
             ..lost("")
         };
         store("node", "/m").save(&nothing).unwrap();
-        assert_eq!(recall(&store("node", "/n")), None, "no pods are lost");
+        assert_eq!(completeness(&store("node", "/n")), None, "no pods are lost");
         store("node", "/m").save(&lost("")).unwrap();
-        assert_eq!(recall(&store("node", "/n")), Some(Recall::Lost));
+        assert_eq!(completeness(&store("node", "/n")), Some(Completeness::Lost));
         let store = store("node", "/m");
         let later = StateFile::new(store.file.path(), VERSION + 1);
         later.save(&"of a later version").unwrap();
@@ -357,29 +366,36 @@ mod tests {
         };
         let empty = || (0..MAX_FILES).map(|_| manifest(0));
         let cases = [
-            (empty().collect(), MAX_FILES, Recall::Complete),
+            (empty().collect(), MAX_FILES, Completeness::Complete),
             (
                 empty().chain([manifest(0)]).collect(),
                 MAX_FILES,
-                Recall::Lost,
+                Completeness::Lost,
             ),
-            (vec![manifest(0), manifest(MAX_PODS + 1)], 1, Recall::Lost),
+            (
+                vec![manifest(0), manifest(MAX_PODS + 1)],
+                1,
+                Completeness::Lost,
+            ),
         ];
-        for (manifests, left, recall) in cases {
+        for (manifests, left, completeness) in cases {
             let directory = tempfile::tempdir().unwrap();
             let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
             let content = Saved {
                 node_name: "node".to_owned(),
                 static_pod_path: "/m".to_owned(),
-                recall: Recall::Complete,
+                completeness: Completeness::Complete,
                 kind: Some(PathKind::Directory),
-                running: Uids::new(),
-                running_from: BTreeMap::new(),
+                last_published: Uids::new(),
+                published_from: BTreeMap::new(),
                 manifests,
             };
             store.file.save(&content).unwrap();
             let loaded = store.load().unwrap().unwrap();
-            assert_eq!((loaded.manifests.len(), loaded.recall), (left, recall));
+            assert_eq!(
+                (loaded.manifests.len(), loaded.completeness),
+                (left, completeness)
+            );
         }
     }
 
@@ -387,24 +403,24 @@ mod tests {
     fn what_was_kept_is_judged_again() {
         let class = r#""runtimeClassName":"gone","containers":"#;
         // A pod of it may be running: it must not look removed, unless it was.
-        for (refused, with, recall) in [
+        for (refused, with, completeness) in [
             // No API server accepts it.
-            (r#""image":"i:1""#, r#""image":"""#, Recall::Lost),
-            (r#""uid":"1""#, r#""uid":"../1""#, Recall::Lost),
+            (r#""image":"i:1""#, r#""image":"""#, Completeness::Lost),
+            (r#""uid":"1""#, r#""uid":"../1""#, Completeness::Lost),
             // This version does not do it.
             (
                 r#""containers":"#,
                 r#""readinessGates":[{"conditionType":"a/b"}],"containers":"#,
-                Recall::Lost,
+                Completeness::Lost,
             ),
             // No manifest may have it.
             (
                 r#""name":"a""#,
                 r#""name":"a","finalizers":["x"]"#,
-                Recall::Lost,
+                Completeness::Lost,
             ),
             // The owner of the node has removed its class.
-            (r#""containers":"#, class, Recall::Complete),
+            (r#""containers":"#, class, Completeness::Complete),
         ] {
             let directory = tempfile::tempdir().unwrap();
             let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
@@ -420,15 +436,15 @@ mod tests {
             let content = Saved {
                 node_name: "node".to_owned(),
                 static_pod_path: "/m".to_owned(),
-                recall: Recall::Complete,
+                completeness: Completeness::Complete,
                 kind: Some(PathKind::Directory),
-                running: Uids::new(),
-                running_from: BTreeMap::new(),
+                last_published: Uids::new(),
+                published_from: BTreeMap::new(),
                 manifests: vec![saved("/m/a", good), saved("/m/b", bad)],
             };
             store.file.save(&content).unwrap();
             let loaded = store.load().unwrap().unwrap();
-            assert_eq!(loaded.recall, recall, "{with}");
+            assert_eq!(loaded.completeness, completeness, "{with}");
             assert_eq!(loaded.manifests, last_good().manifests, "{with}");
         }
     }

@@ -11,10 +11,11 @@ pub(crate) type PodSet = BTreeMap<String, PodDocument>;
 /// UIDs of pods.
 pub(crate) type Uids = BTreeSet<String>;
 
-/// What a source has published last: it may be running.
+/// The pods that a source published last. Of two manifests that claim one UID or name, the
+/// one that was published stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Running {
-    /// The pods.
+pub(crate) struct LastPublished {
+    /// Their UIDs.
     pub uids: Uids,
     /// What each is from, by its full name. An edit gives a pod another UID, so only this
     /// tells the file that was edited from a copy of it.
@@ -46,22 +47,25 @@ impl Problem {
 /// Joins the pods of manifests, given with what they came from, to one set.
 ///
 /// Two pods with one UID or one full name cannot both run. The one counts that is from the
-/// manifest of the pod that runs, however that was edited; else the pod that runs; else the
-/// first one. Also returns what then runs.
+/// manifest of the pod that was published last, however that was edited; else the pod that was
+/// published last; else the first one. Also returns what is then published.
 #[must_use]
 pub(crate) fn assemble<'a>(
     manifests: impl IntoIterator<Item = (&'a str, &'a [PodDocument])>,
-    running: &Running,
-) -> (PodSet, Running, Vec<Problem>) {
+    last_published: &LastPublished,
+) -> (PodSet, LastPublished, Vec<Problem>) {
     let mut candidates: Vec<(&str, &PodDocument)> = manifests
         .into_iter()
         .flat_map(|(subject, pods)| pods.iter().map(move |pod| (subject, pod)))
         .collect();
     // Stable: among equals the order of manifests stays.
     candidates.sort_by_cached_key(|(subject, pod)| {
-        let owner = running.subjects.get(&pod.identity().full_name());
+        let owner = last_published.subjects.get(&pod.identity().full_name());
         let is_owner = owner.is_some_and(|owner| owner == subject);
-        (!is_owner, !running.uids.contains(pod.identity().uid()))
+        (
+            !is_owner,
+            !last_published.uids.contains(pod.identity().uid()),
+        )
     });
     let mut set = PodSet::new();
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
@@ -97,13 +101,13 @@ pub(crate) fn assemble<'a>(
     }
     problems.sort();
     let subjects = names.into_iter();
-    let running = Running {
+    let last_published = LastPublished {
         uids: set.keys().cloned().collect(),
         subjects: subjects
             .map(|(name, subject)| (name, subject.to_owned()))
             .collect(),
     };
-    (set, running, problems)
+    (set, last_published, problems)
 }
 
 #[cfg(test)]
@@ -138,7 +142,7 @@ mod tests {
         let (first, second) = ([pod("1", "a")], [pod("2", "a"), pod("3", "b")]);
         let (set, _, problems) = assemble(
             [("x.yaml", first.as_slice()), ("y.yaml", &second)],
-            &Running::default(),
+            &LastPublished::default(),
         );
         assert_eq!(uids(&set), ["1", "3"]);
         assert_eq!(
@@ -148,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_never_displaces_the_pod_that_runs() {
+    fn a_copy_never_displaces_the_pod_that_was_published() {
         let original = |uid| [pod(uid, "a")];
         let (first, edited) = (original("2"), original("3"));
-        let (_, running, _) = assemble([("b.yaml", first.as_slice())], &Running::default());
+        let (_, published, _) = assemble([("b.yaml", first.as_slice())], &LastPublished::default());
         let backup = [pod("1", "a")];
         for (copy, original) in [
             (&backup, &first),
@@ -159,34 +163,41 @@ mod tests {
             // Both have a UID of their own, and it is the same one.
             (&first, &first),
         ] {
-            let (set, now, problems) =
-                assemble([("a.bak", copy.as_slice()), ("b.yaml", original)], &running);
+            let (set, now, problems) = assemble(
+                [("a.bak", copy.as_slice()), ("b.yaml", original)],
+                &published,
+            );
             assert_eq!(uids(&set), [original[0].identity().uid()]);
-            assert_eq!(now.subjects, running.subjects);
+            assert_eq!(now.subjects, published.subjects);
             assert_eq!(problems.len(), 1);
             assert_eq!(problems[0].subject, "a.bak");
         }
     }
 
     #[test]
-    fn without_its_file_the_pod_that_runs_is_known_by_its_uid() {
+    fn without_its_file_a_published_pod_is_known_by_its_uid() {
         let (other, moved) = ([pod("1", "a")], [pod("2", "a")]);
-        let (_, running, _) = assemble([("b.yaml", moved.as_slice())], &Running::default());
-        let (set, now, _) = assemble([("a.bak", other.as_slice()), ("c.yaml", &moved)], &running);
+        let (_, published, _) = assemble([("b.yaml", moved.as_slice())], &LastPublished::default());
+        let (set, now, _) = assemble(
+            [("a.bak", other.as_slice()), ("c.yaml", &moved)],
+            &published,
+        );
         assert_eq!(uids(&set), ["2"]);
         let subjects: Vec<_> = now.subjects.values().collect();
         assert_eq!(subjects, ["c.yaml"]);
         // With another pod in it, the file has no say about this one any more.
         let (renamed, copy) = ([pod("4", "b")], [pod("1", "a")]);
-        let (set, _, problems) =
-            assemble([("a.bak", copy.as_slice()), ("b.yaml", &renamed)], &running);
+        let (set, _, problems) = assemble(
+            [("a.bak", copy.as_slice()), ("b.yaml", &renamed)],
+            &published,
+        );
         assert_eq!((uids(&set), problems), (vec!["1", "4"], vec![]));
     }
 
     #[test]
     fn duplicate_uids_are_left_out_and_reported() {
         let pods = [pod("1", "a"), pod("1", "b")];
-        let (set, _, problems) = assemble([("x", pods.as_slice())], &Running::default());
+        let (set, _, problems) = assemble([("x", pods.as_slice())], &LastPublished::default());
         assert_eq!(uids(&set), ["1"]);
         assert_eq!(problems, [Problem::new("x", "another pod has the uid 1")]);
     }
@@ -196,13 +207,13 @@ mod tests {
         let many: Vec<_> = (0..MAX_PODS + 5)
             .map(|n| pod(&n.to_string(), &format!("p{n}")))
             .collect();
-        let (set, _, problems) = assemble([("x", many.as_slice())], &Running::default());
+        let (set, _, problems) = assemble([("x", many.as_slice())], &LastPublished::default());
         assert_eq!(set.len(), MAX_PODS);
         assert_eq!(problems.len(), 1);
         let large: Vec<_> = (0..20)
             .map(|n| padded(&n.to_string(), &format!("p{n}"), 1_000_000))
             .collect();
-        let (set, _, problems) = assemble([("x", large.as_slice())], &Running::default());
+        let (set, _, problems) = assemble([("x", large.as_slice())], &LastPublished::default());
         assert_eq!(set.len(), 16);
         assert_eq!(problems.len(), 1);
     }

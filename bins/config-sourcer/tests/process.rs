@@ -30,7 +30,7 @@ struct Node {
     identities: Arc<Identities>,
     config: NodeConfig,
     shutdown: CancellationToken,
-    life: u32,
+    runs: u32,
     running: Option<AbortOnDropHandle<Result<(), config_sourcer::Error>>>,
 }
 
@@ -53,7 +53,7 @@ impl Node {
             identities: Arc::new(Identities::from_base(64_000).expect("identities")),
             config,
             shutdown: CancellationToken::new(),
-            life: 0,
+            runs: 0,
             running: None,
         }
     }
@@ -66,7 +66,7 @@ impl Node {
     fn start(&mut self) {
         self.running = None;
         self.hub.kill(Process::ConfigSourcer);
-        self.life += 1;
+        self.runs += 1;
         let process = Process::ConfigSourcer;
         let context = Context {
             process,
@@ -75,7 +75,7 @@ impl Node {
             network: Network::memory(self.hub.clone(), process, &self.identities),
             listener: self.hub.listener(process),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("life-{}", self.life),
+            boot_id: format!("run-{}", self.runs),
             seed: 1,
             lifecycle: Lifecycle::unsupervised(self.shutdown.clone()),
         };
@@ -157,7 +157,7 @@ async fn a_consumer_follows_the_manifests_over_our_restart() {
     node.start();
     let mut stream = node.watch().await;
     let (boot_id, first) = next(&mut stream).await;
-    assert_eq!(boot_id, "life-1");
+    assert_eq!(boot_id, "run-1");
     assert!(matches!(first, Message::Sources(sources) if sources.names == ["file"]));
     until(&mut stream, is_pod("a-node")).await;
     node.write("b", &manifest("b"));
@@ -173,7 +173,7 @@ async fn a_consumer_follows_the_manifests_over_our_restart() {
     });
     ended.await.expect("the stream ends with the process");
     let mut stream = node.watch().await;
-    assert_eq!(next(&mut stream).await.0, "life-2");
+    assert_eq!(next(&mut stream).await.0, "run-2");
     // By UID, which differs from directory to directory.
     until_pods(&mut stream, &["a-node", "b-node"]).await;
 }

@@ -303,14 +303,14 @@ async fn what_is_lost_stays_lost_until_all_is_read_well() {
     node.write("a", "bad: [");
     node.write("b", &manifest("b", "i:2"));
     fs::write(node.state_file(), "damaged").unwrap();
-    for life in 1..=3 {
+    for run in 1..=3 {
         node.start();
         let state = node
             .until("a problem", |state| {
                 !state.problems.is_empty() && images(state) == ["i:2"]
             })
             .await;
-        assert!(!state.ready, "life {life}: a pod of the bad file may run");
+        assert!(!state.ready, "run {run}: a pod of the bad file may run");
         node.until_saved("i:2").await;
     }
     // What became good meanwhile is remembered.
@@ -338,15 +338,15 @@ async fn what_is_lost_stays_lost_until_all_is_read_well() {
 async fn a_path_that_is_gone_is_no_answer_where_nothing_is_remembered() {
     let mut node = Node::new();
     fs::write(node.state_file(), "damaged").unwrap();
-    for life in 1..=2 {
+    for run in 1..=2 {
         node.start();
         let state = node
             .until("missed", |state| has_problem(state, "is not there"))
             .await;
-        assert!(!state.ready, "life {life}");
+        assert!(!state.ready, "run {run}");
         node.until_saved("Lost").await;
     }
-    // A directory whose only file is bad, in a life of its own.
+    // A directory whose only file is bad, in a run of its own.
     let aside = node.disk.path().join("aside");
     fs::create_dir(&aside).unwrap();
     fs::write(aside.join("a"), "bad: [").unwrap();
@@ -496,14 +496,14 @@ async fn a_duplicate_is_reported_and_does_not_displace_the_pod() {
     assert_eq!(images(&state), ["i:1"]);
     // Nor after our restarts, although it comes first by name.
     node.until_saved("i:2").await;
-    for life in 1..=2 {
+    for run in 1..=2 {
         node.start();
         let state = node
             .until("ready", |state| {
                 state.ready && has_problem(state, "already in")
             })
             .await;
-        assert_eq!(images(&state), ["i:1"], "life {life}");
+        assert_eq!(images(&state), ["i:1"], "run {run}");
     }
     // It may be edited, also while nobody looks: the copy does not get its turn by that.
     node.write("b.yaml", &manifest("a", "i:4"));

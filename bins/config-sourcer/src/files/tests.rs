@@ -24,25 +24,25 @@ fn observe(manifests: &mut Manifests, path: &str, text: &str, seen: &str) {
 }
 
 fn names(manifests: &Manifests) -> Vec<String> {
-    let (set, ..) = manifests.snapshot(&Running::default());
+    let (set, ..) = manifests.snapshot(&LastPublished::default());
     set.values()
         .map(|pod| pod.identity().name().to_owned())
         .collect()
 }
 
 fn images(manifests: &Manifests) -> Vec<String> {
-    let (set, ..) = manifests.snapshot(&Running::default());
+    let (set, ..) = manifests.snapshot(&LastPublished::default());
     set.values()
         .map(|pod| pod.decode().unwrap().containers()[0].image.clone().unwrap())
         .collect()
 }
 
 fn problems(manifests: &Manifests) -> Vec<Problem> {
-    manifests.snapshot(&Running::default()).2
+    manifests.snapshot(&LastPublished::default()).2
 }
 
 fn seen(manifests: &Manifests) -> Vec<String> {
-    let (set, ..) = manifests.snapshot(&Running::default());
+    let (set, ..) = manifests.snapshot(&LastPublished::default());
     set.values()
         .map(|pod| pod.decode().unwrap())
         .map(|pod| pod.annotation(CONFIG_SEEN_ANNOTATION).unwrap().to_owned())
@@ -160,15 +160,15 @@ fn what_is_remembered_brings_everything_back() {
     observe(&mut before, B, "{", "t2");
     let mut after = Manifests::from_remembered(before.to_remember());
     assert_eq!(
-        after.snapshot(&Running::default()).0,
-        before.snapshot(&Running::default()).0
+        after.snapshot(&LastPublished::default()).0,
+        before.snapshot(&LastPublished::default()).0
     );
     // Both are judged again: the good one comes to the same, the bad one keeps its pods.
     observe(&mut after, A, &manifest("a", "i:1"), "t3");
     observe(&mut after, B, "{", "t3");
     assert_eq!(
-        after.snapshot(&Running::default()).0,
-        before.snapshot(&Running::default()).0
+        after.snapshot(&LastPublished::default()).0,
+        before.snapshot(&LastPublished::default()).0
     );
     assert_eq!(seen(&after), ["t1", "t1"]);
     assert_eq!(problems(&after).len(), 1);
