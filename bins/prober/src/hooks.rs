@@ -54,14 +54,14 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
     let mut stream = 0;
     let mut places = Places::default();
     let mut under_way = FuturesUnordered::new();
-    let carry_out = |key: Key, told, is_cut_off, has_place| {
-        let hook = one(&prober, &pool, told, has_place);
+    let carry_out = |key: Key, received, is_cut_off, has_place| {
+        let hook = one(&prober, &pool, received, has_place);
         Abortable::new(hook, is_cut_off).map(move |_| key)
     };
     let room = Arc::new(Semaphore::new(MAX_BYTES));
     loop {
-        for (key, told, is_cut_off) in places.begin(stream) {
-            under_way.push(carry_out(key, told, is_cut_off, true));
+        for (key, received, is_cut_off) in places.begin(stream) {
+            under_way.push(carry_out(key, received, is_cut_off, true));
         }
         tokio::select! {
             // Cancel-safe: a hook stays in the set until it is returned.
@@ -72,12 +72,12 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
                     places.cancel((stream, hook.id));
                 }
                 SubscriptionEvent::Message(hook) => match take_in(&room, hook, &places) {
-                    Ok(told) => places.waiting.push_back(told),
+                    Ok(received) => places.waiting.push_back(received),
                     Err((boot_id, id)) if under_way.len() < MAX_HOOKS + MAX_REFUSED => {
                         let (_, never) = AbortHandle::new_pair();
                         let hook = v1::HttpHook { boot_id, id, ..v1::HttpHook::default() };
-                        let told = Told { hook, _room: None };
-                        under_way.push(carry_out((stream, id), told, never, false));
+                        let received = ReceivedHook { hook, _room: None };
+                        under_way.push(carry_out((stream, id), received, never, false));
                     }
                     Err((_, id)) => tracing::debug!(id, "a hook is left out"),
                 },
@@ -90,7 +90,7 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
 }
 
 /// A hook, with the room that it takes.
-struct Told {
+struct ReceivedHook {
     hook: v1::HttpHook,
     _room: Option<OwnedSemaphorePermit>,
 }
@@ -105,14 +105,14 @@ fn take_in(
     room: &Arc<Semaphore>,
     hook: v1::HttpHook,
     places: &Places,
-) -> Result<Told, (String, u64)> {
+) -> Result<ReceivedHook, (String, u64)> {
     let bytes = u32::try_from(memory_of(&hook)).unwrap_or(u32::MAX);
     let room = match places.waiting.len() < MAX_WAITING {
         true => Arc::clone(room).try_acquire_many_owned(bytes).ok(),
         false => None,
     };
     if room.is_some() {
-        return Ok(Told { hook, _room: room });
+        return Ok(ReceivedHook { hook, _room: room });
     }
     let mut boot_id = hook.boot_id;
     truncate(&mut boot_id, MAX_BOOT_ID_BYTES);
@@ -124,26 +124,26 @@ fn take_in(
 struct Places {
     slots: Slots,
     running: BTreeMap<Key, (String, AbortHandle)>,
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<ReceivedHook>,
 }
 
 impl Places {
     /// The hooks that have a place now, in the order in which they came.
-    fn begin(&mut self, stream: u64) -> Vec<(Key, Told, AbortRegistration)> {
+    fn begin(&mut self, stream: u64) -> Vec<(Key, ReceivedHook, AbortRegistration)> {
         let mut begun = Vec::new();
-        for told in std::mem::take(&mut self.waiting) {
-            let uid = uid_of(&told.hook).to_owned();
+        for received in std::mem::take(&mut self.waiting) {
+            let uid = uid_of(&received.hook).to_owned();
             if !self.slots.is_free(Lane::Hook, &uid) {
                 self.cut_off_earlier(stream);
             }
             if !self.slots.take(Lane::Hook, &uid) {
-                self.waiting.push_back(told);
+                self.waiting.push_back(received);
                 continue;
             }
             let (handle, is_cut_off) = AbortHandle::new_pair();
-            let key = (stream, told.hook.id);
+            let key = (stream, received.hook.id);
             self.running.insert(key, (uid, handle));
-            begun.push((key, told, is_cut_off));
+            begun.push((key, received, is_cut_off));
         }
         begun
     }
@@ -158,7 +158,7 @@ impl Places {
     }
 
     fn cancel(&mut self, key: Key) {
-        self.waiting.retain(|told| told.hook.id != key.1);
+        self.waiting.retain(|received| received.hook.id != key.1);
         if let Some((uid, handle)) = self.running.remove(&key) {
             handle.abort();
             self.slots.give_back(Lane::Hook, &uid);
@@ -177,8 +177,13 @@ fn uid_of(hook: &v1::HttpHook) -> &str {
     hook.pod.as_ref().map_or("", |pod| &pod.uid)
 }
 
-async fn one(prober: &Prober, pool: &ProbeTargetsClient<Channel>, told: Told, has_place: bool) {
-    let hook = &told.hook;
+async fn one(
+    prober: &Prober,
+    pool: &ProbeTargetsClient<Channel>,
+    received: ReceivedHook,
+    has_place: bool,
+) {
+    let hook = &received.hook;
     let uid = uid_of(hook);
     let result = match (has_place, request(hook)) {
         (true, Ok(get)) => {
@@ -230,7 +235,7 @@ mod tests {
     use super::*;
     use crate::agenda::MAX_HOOKS_PER_POD;
 
-    fn hook(uid: &str, id: u64) -> Told {
+    fn hook(uid: &str, id: u64) -> ReceivedHook {
         let hook = v1::HttpHook {
             id,
             pod: Some(v1::PodReference {
@@ -239,7 +244,7 @@ mod tests {
             }),
             ..v1::HttpHook::default()
         };
-        Told { hook, _room: None }
+        ReceivedHook { hook, _room: None }
     }
 
     #[test]
@@ -252,8 +257,8 @@ mod tests {
             ..hook("a", id).hook
         };
         let mut taken = Vec::new();
-        while let Ok(told) = take_in(&room, large(1), &places) {
-            taken.push(told);
+        while let Ok(received) = take_in(&room, large(1), &places) {
+            taken.push(received);
         }
         assert_eq!(taken.len(), MAX_BYTES / memory_of(&large(1)));
         let refused = take_in(&room, large(2), &places).map(|_| ()).unwrap_err();

@@ -22,11 +22,11 @@ pub(crate) enum Situation {
 
 /// The probes of one container instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Instance {
+pub(crate) struct InstanceProbes {
     workers: BTreeMap<Kind, Worker>,
 }
 
-impl Instance {
+impl InstanceProbes {
     /// The probes with these timings, of a container that runs for `age` already.
     /// `seeds` is what was known of this instance before a restart of this
     /// process; `random` gives numbers from 0 to 1.
@@ -38,7 +38,7 @@ impl Instance {
         situation: Situation,
         now: Moment,
         random: &mut impl FnMut() -> f64,
-    ) -> Instance {
+    ) -> InstanceProbes {
         let workers = timings
             .iter()
             .map(|(kind, timing)| {
@@ -46,7 +46,7 @@ impl Instance {
                 (*kind, Worker::new(*kind, *timing, age, seed, now))
             })
             .collect();
-        let mut instance = Instance { workers };
+        let mut instance = InstanceProbes { workers };
         instance.update(situation, now, random);
         instance
     }

@@ -72,6 +72,10 @@ struct Entry {
     presence: Presence,
 }
 
+/// There is no room for the verdicts of another instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
 /// All verdicts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
@@ -119,36 +123,45 @@ impl Ledger {
             .map(|entry| &entry.instance.verdicts)
     }
 
-    /// The pool names this instance, and this is known of it now. Returns false
-    /// when there are too many instances.
-    pub(crate) fn record(&mut self, container_id: &str, instance: SavedInstance) -> bool {
+    /// The pool names this instance, and this is known of it now. Returns the instance that
+    /// was forgotten to make room for it, if there is one.
+    ///
+    /// # Errors
+    /// When there are too many instances.
+    pub(crate) fn record(
+        &mut self,
+        container_id: &str,
+        instance: SavedInstance,
+    ) -> Result<Option<String>, TooMany> {
         if let Some(entry) = self.entries.get_mut(container_id) {
             entry.presence = Presence::Present;
             if entry.instance != instance {
                 entry.instance = instance;
                 self.changed = true;
             }
-            return true;
+            return Ok(None);
         }
-        if self.entries.len() >= MAX_INSTANCES && !self.make_room() {
-            return false;
-        }
+        let forgotten = match self.entries.len() >= MAX_INSTANCES {
+            true => Some(self.make_room().ok_or(TooMany)?),
+            false => None,
+        };
         let presence = Presence::Present;
         let entry = Entry { instance, presence };
         self.entries.insert(container_id.to_owned(), entry);
         self.changed = true;
-        true
+        Ok(forgotten)
     }
 
-    /// Forgets the instance that has been missing longest. Returns whether there was one.
-    fn make_room(&mut self) -> bool {
+    /// Forgets the instance that has been missing longest, if there is one, and returns it.
+    fn make_room(&mut self) -> Option<String> {
         let entries = self.entries.iter();
         let missing = entries.filter_map(|(id, entry)| match entry.presence {
             Presence::Missing { since } => Some((since, id.clone())),
             Presence::Restored | Presence::Present => None,
         });
-        let oldest = missing.min();
-        oldest.is_some_and(|(_, id)| self.entries.remove(&id).is_some())
+        let (_, id) = missing.min()?;
+        self.entries.remove(&id);
+        Some(id)
     }
 
     /// The instance is gone.
@@ -184,24 +197,28 @@ impl Ledger {
         }
     }
 
-    /// Forgets what has been missing for too long.
-    pub(crate) fn expire(&mut self, now: Moment) {
-        let before = self.entries.len();
-        self.entries.retain(|_, entry| match entry.presence {
-            Presence::Missing { since } => now.saturating_sub(since) < MISSING_FOR,
-            Presence::Restored | Presence::Present => true,
+    /// Forgets what has been missing for too long, and returns it.
+    pub(crate) fn expire(&mut self, now: Moment) -> Vec<String> {
+        let entries = self.entries.iter();
+        let expired = entries.filter(|(_, entry)| match entry.presence {
+            Presence::Missing { since } => now.saturating_sub(since) >= MISSING_FOR,
+            Presence::Restored | Presence::Present => false,
         });
-        self.changed |= self.entries.len() != before;
+        let expired: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
+        for id in &expired {
+            self.forget(id);
+        }
+        expired
     }
 
-    /// Whether something changed since [`Ledger::save`] was called last.
+    /// Whether something changed since [`Ledger::take_snapshot`] was called last.
     #[must_use]
     pub(crate) fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// What is to be written, and told.
-    pub(crate) fn save(&mut self) -> Saved {
+    /// All verdicts, to be saved and told; [`Ledger::has_changed`] is false after it.
+    pub(crate) fn take_snapshot(&mut self) -> Saved {
         self.changed = false;
         self.entries
             .iter()

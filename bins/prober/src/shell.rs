@@ -33,7 +33,7 @@ use tonic::service::Routes;
 use topology::Process;
 
 use crate::agenda::{Agenda, Key, Lane, Slots};
-use crate::instance::{Instance, Situation};
+use crate::instance::{InstanceProbes, Situation};
 use crate::ledger::{Ledger, Saved, SavedInstance};
 use crate::left_out::LeftOut;
 use crate::network::ProbeNetwork;
@@ -128,7 +128,7 @@ async fn serve_saving(
         left_out: LeftOut::default(),
     };
     // What was known before a restart is told before anybody can ask.
-    shell.publication.publish(&shell.ledger.save());
+    shell.publication.publish(&shell.ledger.take_snapshot());
     let serving = ipc::serve(
         context.process,
         context.identities,
@@ -145,10 +145,10 @@ async fn serve_saving(
     }
 }
 
-/// A container instance.
-struct Tracked {
+/// A container instance that is probed.
+struct ProbedInstance {
     target: Target,
-    instance: Instance,
+    probes: InstanceProbes,
     /// Probes whose last try could not be made.
     erring: BTreeSet<Kind>,
 }
@@ -203,7 +203,7 @@ struct Shell {
     lifecycle: Lifecycle,
     started: Instant,
     random: SmallRng,
-    instances: BTreeMap<String, Tracked>,
+    instances: BTreeMap<String, ProbedInstance>,
     agenda: Agenda,
     slots: Slots,
     tries: FuturesUnordered<Try>,
@@ -260,7 +260,9 @@ impl Shell {
     fn tick(&mut self) {
         self.lifecycle.beat();
         if self.pool_is_complete {
-            self.ledger.expire(self.now());
+            for container_id in self.ledger.expire(self.now()) {
+                self.remove(&container_id);
+            }
         }
         self.changed();
         let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
@@ -279,10 +281,10 @@ impl Shell {
         // event, so looking must be cheap.
         let due = self.agenda.due(self.now());
         let possible = due.filter(|(container_id, kind)| {
-            let tracked = self.instances.get(container_id);
-            tracked.is_none_or(|tracked| {
-                let owner = &tracked.target.owner;
-                self.slots.is_free(tracked.lane(*kind), &owner.pod_uid)
+            let instance = self.instances.get(container_id);
+            instance.is_none_or(|instance| {
+                let owner = &instance.target.owner;
+                self.slots.is_free(instance.lane(*kind), &owner.pod_uid)
             })
         });
         for key in possible.cloned().collect::<Vec<Key>>() {
@@ -294,24 +296,24 @@ impl Shell {
     fn begin(&mut self, key: Key) {
         let now = self.now();
         let (container_id, kind) = &key;
-        let tracked = self.instances.get_mut(container_id);
-        let probed = tracked.and_then(|tracked| {
-            let spec = tracked.target.specs.get(kind).map(Arc::clone)?;
-            Some((tracked, spec))
+        let instance = self.instances.get_mut(container_id);
+        let probed = instance.and_then(|instance| {
+            let spec = instance.target.specs.get(kind).map(Arc::clone)?;
+            Some((instance, spec))
         });
-        let Some((tracked, spec)) = probed else {
+        let Some((instance, spec)) = probed else {
             self.agenda.plan(key, None);
             return;
         };
-        let lane = tracked.lane(*kind);
-        let owner = &tracked.target.owner;
+        let lane = instance.lane(*kind);
+        let owner = &instance.target.owner;
         if !self.slots.take(lane, &owner.pod_uid) {
             return;
         }
         self.attempts += 1;
         let attempt = Attempt(self.attempts);
-        let due_at = tracked.instance.due_at(*kind);
-        if !tracked.instance.begin(*kind, attempt, now) {
+        let due_at = instance.probes.due_at(*kind);
+        if !instance.probes.begin(*kind, attempt, now) {
             self.slots.give_back(lane, &owner.pod_uid);
             self.agenda.plan(key, due_at);
             return;
@@ -330,7 +332,7 @@ impl Shell {
             pod_uid: owner.pod_uid.clone(),
             container_name: owner.container_name.clone(),
             container_id: container_id.clone(),
-            pod_ip: tracked.target.pod_ip.clone(),
+            pod_ip: instance.target.pod_ip.clone(),
             spec,
         };
         self.agenda.plan(key.clone(), None);
@@ -351,25 +353,22 @@ impl Shell {
         self.slots.give_back(done.lane, &done.pod_uid);
         let (container_id, kind) = done.key;
         let now = self.now();
-        let Some(tracked) = self.instances.get_mut(&container_id) else {
+        let Some(instance) = self.instances.get_mut(&container_id) else {
             return;
         };
-        tracked.log(kind, &done.outcome);
-        let owner = &tracked.target.owner;
+        instance.log(kind, &done.outcome);
+        let owner = &instance.target.owner;
         if let Some(attempt) = wire::attempt(owner, &done.outcome, self.clock.now()) {
             self.publication.tell(&attempt);
         }
-        if tracked
-            .instance
+        if instance
+            .probes
             .finish(kind, done.attempt, done.outcome, now)
         {
-            let verdict = tracked
-                .instance
-                .verdicts()
-                .find(|(other, _)| *other == kind);
+            let verdict = instance.probes.verdicts().find(|(other, _)| *other == kind);
             if let Some((_, verdict)) = verdict {
                 let (result, message) = (verdict.result, &verdict.message);
-                let pod = &tracked.target.owner.pod_uid;
+                let pod = &instance.target.owner.pod_uid;
                 tracing::info!(
                     pod,
                     container = container_id,
@@ -386,8 +385,8 @@ impl Shell {
 
     /// Plans all tries of an instance anew.
     fn plan(&mut self, container_id: &str) {
-        if let Some(tracked) = self.instances.get(container_id) {
-            for (kind, at) in tracked.instance.due() {
+        if let Some(instance) = self.instances.get(container_id) {
+            for (kind, at) in instance.probes.due() {
                 self.agenda.plan((container_id.to_owned(), kind), at);
             }
         }
@@ -395,17 +394,20 @@ impl Shell {
 
     /// Enters what is known of an instance; returns false when there are too many.
     fn record(&mut self, container_id: &str) -> bool {
-        let Some(tracked) = self.instances.get(container_id) else {
+        let Some(instance) = self.instances.get(container_id) else {
             return true;
         };
-        let verdicts = tracked.instance.verdicts();
-        let instance = SavedInstance {
-            owner: tracked.target.owner.clone(),
+        let verdicts = instance.probes.verdicts();
+        let saved = SavedInstance {
+            owner: instance.target.owner.clone(),
             verdicts: verdicts.map(|(kind, v)| (kind, v.clone())).collect(),
         };
-        let recorded = self.ledger.record(container_id, instance);
+        let recorded = self.ledger.record(container_id, saved);
         self.changed();
-        recorded
+        if let Ok(Some(forgotten)) = &recorded {
+            self.remove(forgotten);
+        }
+        recorded.is_ok()
     }
 
     fn targets(&mut self, event: SubscriptionEvent<v1::WatchProbeTargetsResponse>) {
@@ -465,13 +467,13 @@ impl Shell {
         let random = &mut self.random;
         let mut random = || random.random();
         match self.instances.get_mut(&container_id) {
-            Some(tracked) if tracked.target.is_same_instance(&target) => {
-                tracked.instance.update(target.situation, now, &mut random);
-                tracked.target = target;
+            Some(instance) if instance.target.is_same_instance(&target) => {
+                instance.probes.update(target.situation, now, &mut random);
+                instance.target = target;
             }
             _ => {
                 let known = self.ledger.known(&container_id, &target.owner);
-                let instance = Instance::new(
+                let probes = InstanceProbes::new(
                     &target.timings(),
                     &seeds(&target.last_verdicts, known),
                     target.age(self.clock.now()),
@@ -480,12 +482,12 @@ impl Shell {
                     &mut random,
                 );
                 self.remove(&container_id);
-                let tracked = Tracked {
+                let instance = ProbedInstance {
                     target,
-                    instance,
+                    probes,
                     erring: BTreeSet::new(),
                 };
-                self.instances.insert(container_id.clone(), tracked);
+                self.instances.insert(container_id.clone(), instance);
             }
         }
         let recorded = self.record(&container_id);
@@ -502,9 +504,9 @@ impl Shell {
     /// while, but there may be nothing left to probe.
     fn pause(&mut self, container_id: &str) {
         let now = self.now();
-        if let Some(tracked) = self.instances.get_mut(container_id) {
-            tracked
-                .instance
+        if let Some(instance) = self.instances.get_mut(container_id) {
+            instance
+                .probes
                 .update(Situation::NotRunning, now, &mut || 0.0);
             self.plan(container_id);
             tracing::info!(
@@ -514,9 +516,10 @@ impl Shell {
         }
     }
 
+    /// Stops probing an instance: it is gone, or the ledger has forgotten it.
     fn remove(&mut self, container_id: &str) {
-        if let Some(tracked) = self.instances.remove(container_id) {
-            for (kind, _) in tracked.instance.due() {
+        if let Some(instance) = self.instances.remove(container_id) {
+            for (kind, _) in instance.probes.due() {
                 self.agenda.plan((container_id.to_owned(), kind), None);
             }
         }
@@ -539,8 +542,7 @@ impl Shell {
 
     /// Has what is known now saved, and then told.
     fn save(&mut self) {
-        let all = Arc::new(self.ledger.save());
-        self.instances.retain(|id, _| all.contains_key(id));
+        let all = Arc::new(self.ledger.take_snapshot());
         let saving = self.saver.put((), Arc::clone(&all));
         self.saves = Saves {
             at: None,
@@ -550,7 +552,7 @@ impl Shell {
     }
 }
 
-impl Tracked {
+impl ProbedInstance {
     fn lane(&self, kind: Kind) -> Lane {
         match self.target.specs.get(&kind).map(|spec| &spec.action) {
             Some(Action::Exec) => Lane::Exec,

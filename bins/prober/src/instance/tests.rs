@@ -1,4 +1,4 @@
-//! The startup gate and what follows a container through its life.
+//! The startup gate and what follows a container from its start to its end.
 
 use super::*;
 use crate::worker::ProbeResult::{Failure, Success, Unknown};
@@ -22,8 +22,8 @@ fn timings(kinds: &[Kind]) -> BTreeMap<Kind, Timing> {
 const ALL: [Kind; 3] = [Kind::Liveness, Kind::Readiness, Kind::Startup];
 
 /// Of a container that has run for longer than a period.
-fn instance(kinds: &[Kind], situation: Situation) -> Instance {
-    Instance::new(
+fn instance(kinds: &[Kind], situation: Situation) -> InstanceProbes {
+    InstanceProbes::new(
         &timings(kinds),
         &BTreeMap::new(),
         Duration::from_secs(100),
@@ -34,19 +34,19 @@ fn instance(kinds: &[Kind], situation: Situation) -> Instance {
 }
 
 /// The kinds that a try is planned for.
-fn planned(instance: &Instance) -> Vec<Kind> {
+fn planned(instance: &InstanceProbes) -> Vec<Kind> {
     let due = instance.due();
     due.filter(|(_, at)| at.is_some())
         .map(|(kind, _)| kind)
         .collect()
 }
 
-fn result(instance: &Instance, kind: Kind) -> ProbeResult {
+fn result(instance: &InstanceProbes, kind: Kind) -> ProbeResult {
     let mut verdicts = instance.verdicts();
     verdicts.find(|(other, _)| *other == kind).unwrap().1.result
 }
 
-fn probe(instance: &mut Instance, kind: Kind, outcome: Outcome) -> bool {
+fn probe(instance: &mut InstanceProbes, kind: Kind, outcome: Outcome) -> bool {
     assert!(instance.begin(kind, Attempt(1), LATER));
     instance.finish(kind, Attempt(1), outcome, LATER)
 }
@@ -128,7 +128,7 @@ fn a_startup_success_is_remembered_over_a_restart() {
         },
     )]
     .into();
-    let instance = Instance::new(
+    let instance = InstanceProbes::new(
         &timings(&ALL),
         &seeds,
         Duration::from_secs(60),

@@ -23,7 +23,7 @@ fn named(ids: &[&str]) -> BTreeSet<String> {
 }
 
 fn ids(ledger: &mut Ledger) -> Vec<String> {
-    ledger.save().into_keys().collect()
+    ledger.take_snapshot().into_keys().collect()
 }
 
 const NOW: Moment = Duration::from_secs(5);
@@ -32,9 +32,11 @@ const NOW: Moment = Duration::from_secs(5);
 fn what_is_saved_is_restored_in_the_same_form() {
     let mut ledger = Ledger::default();
     assert!(!ledger.has_changed());
-    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger
+        .record("c1", instance("a", ProbeResult::Success))
+        .unwrap();
     assert!(ledger.has_changed());
-    let saved = ledger.save();
+    let saved = ledger.take_snapshot();
     assert!(!ledger.has_changed());
     let text = serde_json::to_string(&saved).unwrap();
     let restored = Ledger::restore(serde_json::from_str(&text).unwrap());
@@ -70,15 +72,21 @@ fn a_hostile_file_gives_verdicts_within_bounds() {
 #[test]
 fn only_a_difference_is_a_change() {
     let mut ledger = Ledger::default();
-    ledger.record("c1", instance("a", ProbeResult::Failure));
-    ledger.save();
-    ledger.record("c1", instance("a", ProbeResult::Failure));
+    ledger
+        .record("c1", instance("a", ProbeResult::Failure))
+        .unwrap();
+    ledger.take_snapshot();
+    ledger
+        .record("c1", instance("a", ProbeResult::Failure))
+        .unwrap();
     ledger.forget("c2");
     ledger.expire(NOW + MISSING_FOR * 2);
     assert!(!ledger.has_changed());
-    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger
+        .record("c1", instance("a", ProbeResult::Success))
+        .unwrap();
     assert!(ledger.has_changed());
-    ledger.save();
+    ledger.take_snapshot();
     ledger.forget("c1");
     assert!(ledger.has_changed());
     assert!(ids(&mut ledger).is_empty());
@@ -88,7 +96,9 @@ fn only_a_difference_is_a_change() {
 fn an_instance_missing_from_a_snapshot_is_kept_for_a_while() {
     let saved = [("old".to_owned(), instance("a", ProbeResult::Success))].into();
     let mut ledger = Ledger::restore(saved);
-    ledger.record("new", instance("b", ProbeResult::Success));
+    ledger
+        .record("new", instance("b", ProbeResult::Success))
+        .unwrap();
     // Without a snapshot nothing is missing, however long that takes.
     ledger.expire(NOW + MISSING_FOR * 100);
     assert_eq!(ids(&mut ledger), ["new", "old"]);
@@ -99,16 +109,21 @@ fn an_instance_missing_from_a_snapshot_is_kept_for_a_while() {
         ledger.snapshot_complete(&named(&["new"]), later).is_empty(),
         "it has been missing since the first snapshot"
     );
-    ledger.expire(NOW + MISSING_FOR - Duration::from_nanos(1));
-    assert_eq!(ids(&mut ledger), ["new", "old"]);
-    ledger.expire(NOW + MISSING_FOR);
+    let early = ledger.expire(NOW + MISSING_FOR - Duration::from_nanos(1));
+    assert_eq!(
+        (early, ids(&mut ledger)),
+        (vec![], vec!["new".into(), "old".into()])
+    );
+    assert_eq!(ledger.expire(NOW + MISSING_FOR), ["old"]);
     assert_eq!(ids(&mut ledger), ["new"]);
 }
 
 #[test]
 fn the_time_of_what_is_missing_begins_when_all_are_named() {
     let mut ledger = Ledger::default();
-    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger
+        .record("c1", instance("a", ProbeResult::Success))
+        .unwrap();
     ledger.snapshot_complete(&named(&[]), NOW);
     let complete = NOW + MISSING_FOR * 10;
     ledger.all_are_named(complete);
@@ -122,7 +137,9 @@ fn the_time_of_what_is_missing_begins_when_all_are_named() {
 fn what_is_missing_makes_room_the_longest_first() {
     let mut ledger = Ledger::default();
     for number in 0..MAX_INSTANCES {
-        ledger.record(&number.to_string(), instance("a", ProbeResult::Success));
+        ledger
+            .record(&number.to_string(), instance("a", ProbeResult::Success))
+            .unwrap();
     }
     let mut all: BTreeSet<String> = ids(&mut ledger).into_iter().collect();
     all.remove("7");
@@ -131,18 +148,27 @@ fn what_is_missing_makes_room_the_longest_first() {
     ledger.snapshot_complete(&all, NOW * 2);
     for (new, gone) in [("new", "7"), ("newer", "3")] {
         assert!(ledger.entries.contains_key(gone));
-        assert!(ledger.record(new, instance("b", ProbeResult::Success)));
+        let recorded = ledger.record(new, instance("b", ProbeResult::Success));
+        assert_eq!(recorded, Ok(Some(gone.to_owned())));
         assert!(!ledger.entries.contains_key(gone));
     }
-    assert!(!ledger.record("newest", instance("b", ProbeResult::Success)));
+    assert!(
+        ledger
+            .record("newest", instance("b", ProbeResult::Success))
+            .is_err()
+    );
 }
 
 #[test]
 fn an_instance_that_is_named_again_stays() {
     let mut ledger = Ledger::default();
-    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger
+        .record("c1", instance("a", ProbeResult::Success))
+        .unwrap();
     ledger.snapshot_complete(&named(&[]), NOW);
-    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger
+        .record("c1", instance("a", ProbeResult::Success))
+        .unwrap();
     ledger.expire(NOW + MISSING_FOR * 2);
     assert_eq!(ids(&mut ledger), ["c1"]);
 }
@@ -151,10 +177,26 @@ fn an_instance_that_is_named_again_stays() {
 fn the_number_of_instances_is_bounded() {
     let mut ledger = Ledger::default();
     for number in 0..MAX_INSTANCES {
-        assert!(ledger.record(&number.to_string(), instance("a", ProbeResult::Success)));
+        assert!(
+            ledger
+                .record(&number.to_string(), instance("a", ProbeResult::Success))
+                .is_ok()
+        );
     }
-    assert!(!ledger.record("more", instance("a", ProbeResult::Success)));
-    assert!(ledger.record("0", instance("a", ProbeResult::Failure)));
+    assert!(
+        ledger
+            .record("more", instance("a", ProbeResult::Success))
+            .is_err()
+    );
+    assert!(
+        ledger
+            .record("0", instance("a", ProbeResult::Failure))
+            .is_ok()
+    );
     ledger.forget("1");
-    assert!(ledger.record("more", instance("a", ProbeResult::Success)));
+    assert!(
+        ledger
+            .record("more", instance("a", ProbeResult::Success))
+            .is_ok()
+    );
 }

@@ -181,7 +181,7 @@ pub(super) struct Node {
     pub(super) pods: Arc<Pods>,
     pub(super) clock: WallClock,
     pub(super) state_dir: tempfile::TempDir,
-    pub(super) lives: u64,
+    pub(super) runs: u64,
 }
 
 impl Node {
@@ -204,7 +204,7 @@ impl Node {
             pods: Arc::default(),
             clock: WallClock::simulated(UnixNanos(1_700_000_000_000_000_000)),
             state_dir: tempfile::tempdir().unwrap(),
-            lives: 0,
+            runs: 0,
         };
         node.start_pool();
         node.start_prober();
@@ -230,7 +230,7 @@ impl Node {
     }
 
     pub(super) fn start_prober(&mut self) {
-        self.lives += 1;
+        self.runs += 1;
         let directories = DirectoryLayout {
             state_dir: self.state_dir.path().to_owned(),
             ..DirectoryLayout::below("/nonexistent")
@@ -242,8 +242,8 @@ impl Node {
             network: Network::memory(self.hub.clone(), Process::Prober, &self.identities),
             listener: self.hub.listener(Process::Prober),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("prober-{}", self.lives),
-            seed: self.lives,
+            boot_id: format!("prober-{}", self.runs),
+            seed: self.runs,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
         let network = Arc::clone(&self.pods) as Arc<dyn ProbeNetwork>;
@@ -316,7 +316,7 @@ impl Node {
             .into_inner();
         let mut watcher = Watcher {
             stream,
-            boot_id: format!("prober-{}", self.lives),
+            boot_id: format!("prober-{}", self.runs),
             verdicts: BTreeMap::new(),
         };
         assert!(matches!(watcher.message().await, Told::SnapshotBegin(_)));
