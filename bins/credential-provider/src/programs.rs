@@ -19,9 +19,9 @@ use crate::run::{OwnPlaces, Runner};
 type Outcome = Result<Keyring, String>;
 type Asking = BoxFuture<'static, Outcome>;
 
-/// What is known for an image.
+/// What the programs gave for an image.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct FoundCredentials {
     /// In the order in which they are to be tried.
     pub(crate) credentials: Vec<Credential>,
     /// Which programs gave nothing, and why.
@@ -79,7 +79,7 @@ impl Programs {
     }
 
     /// What all programs that are configured for the image answer.
-    pub(crate) async fn ask(&self, repository: &str) -> Known {
+    pub(crate) async fn ask(&self, repository: &str) -> FoundCredentials {
         let programs = self.0.programs.iter().enumerate();
         let asked: Vec<usize> = programs
             .filter(|(_, it)| it.images.iter().any(|image| image.matches(repository)))
@@ -96,7 +96,7 @@ impl Programs {
                 }
             }
         }
-        Known {
+        FoundCredentials {
             credentials: keyring.lookup(repository),
             failures,
         }

@@ -5,7 +5,7 @@ use ipc::limits::truncate;
 use pull_credentials::Credential;
 use tonic::{Request, Response, Status};
 
-use crate::programs::{Known, Programs};
+use crate::programs::{FoundCredentials, Programs};
 
 /// Longest name of an image that is asked for.
 const MAX_REPOSITORY_BYTES: usize = 1 << 10;
@@ -36,8 +36,8 @@ impl v1::credential_provider_server::CredentialProvider for Server {
     }
 }
 
-fn message(known: Known) -> v1::GetCredentialsResponse {
-    let credentials = known.credentials.into_iter();
+fn message(found: FoundCredentials) -> v1::GetCredentialsResponse {
+    let credentials = found.credentials.into_iter();
     let credentials = credentials.filter_map(|credential| match credential {
         Credential::Password { username, password } => {
             Some(v1::PullCredential { username, password })
@@ -45,7 +45,7 @@ fn message(known: Known) -> v1::GetCredentialsResponse {
         // Programs cannot give one.
         Credential::IdentityToken(_) => None,
     });
-    let failures = known.failures.into_iter().map(|(provider, mut reason)| {
+    let failures = found.failures.into_iter().map(|(provider, mut reason)| {
         truncate(&mut reason, MAX_REASON_BYTES);
         v1::ProviderFailure { provider, reason }
     });

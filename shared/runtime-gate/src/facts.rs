@@ -7,16 +7,16 @@ use cri::{ContainerRuntime, RuntimeError, v1};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 
 use crate::commands;
-use crate::known::{Known, KnownContainer};
+use crate::known::{BoundedCache, KnownContainer};
 use crate::process_user::ProcessUser;
 use crate::request::RunsAs;
 
 /// What the runtime has told of containers; it is asked for the rest.
 pub(crate) struct Facts {
     runtime: Arc<dyn ContainerRuntime>,
-    pub(crate) containers: Known<KnownContainer>,
+    pub(crate) containers: BoundedCache<KnownContainer>,
     /// Whom the runtime has containers run as, by [`crate::process_user::key`].
-    users: Known<ProcessUser>,
+    users: BoundedCache<ProcessUser>,
 }
 
 impl Facts {
@@ -24,8 +24,8 @@ impl Facts {
     pub(crate) fn new(runtime: Arc<dyn ContainerRuntime>) -> Facts {
         Facts {
             runtime,
-            containers: Known::default(),
-            users: Known::default(),
+            containers: BoundedCache::default(),
+            users: BoundedCache::default(),
         }
     }
 

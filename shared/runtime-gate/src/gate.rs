@@ -14,7 +14,7 @@ use crate::commands::{self, CommandDigest};
 use crate::denial::Denial;
 use crate::facts::Facts;
 use crate::held::{HeldPod, HeldPods, Standing};
-use crate::known::{Known, KnownContainer, KnownSandbox};
+use crate::known::{BoundedCache, KnownContainer, KnownSandbox};
 use crate::places::Places;
 use crate::process_user;
 use crate::request::{self, Asked, RunsAs};
@@ -28,10 +28,10 @@ pub struct Gate {
     inner: Arc<dyn ContainerRuntime>,
     held: HeldPods,
     places: Places,
-    sandboxes: Known<KnownSandbox>,
+    sandboxes: BoundedCache<KnownSandbox>,
     facts: Facts,
     /// Containers whose user was judged.
-    judged_users: Known<()>,
+    judged_users: BoundedCache<()>,
     alarms: Alarms,
 }
 
@@ -82,8 +82,8 @@ impl Gate {
             inner,
             held,
             places,
-            sandboxes: Known::default(),
-            judged_users: Known::default(),
+            sandboxes: BoundedCache::default(),
+            judged_users: BoundedCache::default(),
             alarms: Alarms::default(),
         }
     }

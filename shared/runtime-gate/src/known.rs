@@ -1,6 +1,6 @@
 //! What the gate has found out about sandboxes and containers, by their ids, so that
-//! it asks the runtime once for each. Nothing of it changes during the life of the
-//! thing, and ids are never used again, so it is forgotten when the thing is removed.
+//! it asks the runtime once for each. Nothing of it changes while the sandbox or
+//! container is there, and ids are never used again, so it is forgotten when that is removed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub(crate) struct KnownSandbox {
 
 /// Values by id, the newest [`MAX_KNOWN`] of them.
 #[derive(Debug)]
-pub(crate) struct Known<T>(Mutex<Inner<T>>);
+pub(crate) struct BoundedCache<T>(Mutex<Inner<T>>);
 
 #[derive(Debug)]
 struct Inner<T> {
@@ -48,16 +48,16 @@ struct Inner<T> {
     ages: VecDeque<String>,
 }
 
-impl<T> Default for Known<T> {
-    fn default() -> Known<T> {
-        Known(Mutex::new(Inner {
+impl<T> Default for BoundedCache<T> {
+    fn default() -> BoundedCache<T> {
+        BoundedCache(Mutex::new(Inner {
             values: BTreeMap::new(),
             ages: VecDeque::new(),
         }))
     }
 }
 
-impl<T: Clone> Known<T> {
+impl<T: Clone> BoundedCache<T> {
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,26 +95,26 @@ mod tests {
 
     #[test]
     fn the_newest_are_remembered_and_no_more_than_the_bound() {
-        let known = Known::default();
+        let cache = BoundedCache::default();
         for number in 0..MAX_KNOWN + 2 {
-            known.note(&number.to_string(), number);
+            cache.note(&number.to_string(), number);
         }
-        assert_eq!((known.get("0"), known.get("1")), (None, None));
-        assert_eq!(known.get("2"), Some(2));
-        known.note("2", 7);
-        assert_eq!(known.get("2"), Some(7));
-        assert_eq!(known.lock().values.len(), MAX_KNOWN);
-        assert_eq!(known.lock().ages.len(), MAX_KNOWN);
+        assert_eq!((cache.get("0"), cache.get("1")), (None, None));
+        assert_eq!(cache.get("2"), Some(2));
+        cache.note("2", 7);
+        assert_eq!(cache.get("2"), Some(7));
+        assert_eq!(cache.lock().values.len(), MAX_KNOWN);
+        assert_eq!(cache.lock().ages.len(), MAX_KNOWN);
     }
 
     #[test]
     fn what_is_gone_is_forgotten() {
-        let known = Known::default();
-        known.note("a", 1);
-        known.note("b", 2);
-        known.forget("a");
-        known.forget("c");
-        assert_eq!((known.get("a"), known.get("b")), (None, Some(2)));
-        assert_eq!(known.lock().ages, ["b"]);
+        let cache = BoundedCache::default();
+        cache.note("a", 1);
+        cache.note("b", 2);
+        cache.forget("a");
+        cache.forget("c");
+        assert_eq!((cache.get("a"), cache.get("b")), (None, Some(2)));
+        assert_eq!(cache.lock().ages, ["b"]);
     }
 }

@@ -49,8 +49,8 @@ fn asked(directory: &TempDir) -> usize {
     asked.unwrap_or_default().lines().count()
 }
 
-fn passwords(known: &Known) -> Vec<&str> {
-    let credentials = known.credentials.iter();
+fn passwords(found: &FoundCredentials) -> Vec<&str> {
+    let credentials = found.credentials.iter();
     let passwords = credentials.map(|credential| match credential {
         Credential::Password { password, .. } => password.as_str(),
         Credential::IdentityToken(token) => token.as_str(),
@@ -71,14 +71,14 @@ async fn every_program_of_an_image_is_asked_and_a_failure_takes_nothing_from_the
             provider("long", "*.io", script(&answer("Image", "a.io/team", "4"))),
         ],
     );
-    let known = all.ask("a.io/team/web").await;
-    assert_eq!(passwords(&known), ["4", "1"]);
+    let found = all.ask("a.io/team/web").await;
+    assert_eq!(passwords(&found), ["4", "1"]);
     let reason = "its answer is no CredentialProviderResponse (line 1, column 1)";
-    assert_eq!(known.failures, [("bad".to_owned(), reason.to_owned())]);
+    assert_eq!(found.failures, [("bad".to_owned(), reason.to_owned())]);
     assert_eq!(asked(&directory), 3);
-    assert_eq!(all.ask("c.org/web").await, Known::default());
+    assert_eq!(all.ask("c.org/web").await, FoundCredentials::default());
     assert_eq!(asked(&directory), 3);
-    assert!(!format!("{known:?}").contains("hunter2"));
+    assert!(!format!("{found:?}").contains("hunter2"));
 }
 
 #[tokio::test]
@@ -162,8 +162,8 @@ async fn who_waits_for_a_turn_takes_what_came_for_its_registry_meanwhile() {
         let all = all.clone();
         async move { all.ask(&image).await }
     });
-    for known in join_all(asking).await {
-        assert_eq!(passwords(&known), ["1"]);
+    for found in join_all(asking).await {
+        assert_eq!(passwords(&found), ["1"]);
     }
     assert_eq!(asked(&directory), 3);
 }
