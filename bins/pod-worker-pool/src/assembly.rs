@@ -37,7 +37,7 @@ use crate::record::{KernelBoot, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::removed_pods::RemovedPods;
 use crate::servers::Shared;
-use crate::steps::{ProcessStart, Steps};
+use crate::steps::{ProcessStart, StepContext};
 use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
 use crate::turns::runtime::RuntimeInTurns;
@@ -123,7 +123,7 @@ impl Assembly {
         let turns = Turns::new(processors(capacity), clock.clone());
         let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
         let removed_pods = RemovedPods::default();
-        let steps = Arc::new(Steps {
+        let context = Arc::new(StepContext {
             removed_pods: removed_pods.clone(),
             publisher: publisher(config, &observer),
             observer,
@@ -143,10 +143,10 @@ impl Assembly {
             records: records.clone(),
             clock: clock.clone(),
             restart_curve: restart_curve(config),
-            begin: ProcessStart::now(&clock),
+            process_start: ProcessStart::now(&clock),
         });
         let (actor, pool) = Actor::new(ActorConfig {
-            steps,
+            context,
             relister: relister.clone(),
             random,
             listed: Arc::clone(&listed),

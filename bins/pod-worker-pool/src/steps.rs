@@ -41,28 +41,28 @@ mod user_namespace;
 mod volumes;
 mod wait;
 
-pub(crate) use context::Steps;
+pub(crate) use context::StepContext;
 pub(crate) use error::{Retry, StepError};
 pub(crate) use job::{Job, Outcome, SyncInput};
 pub(crate) use memory::Memory;
 pub(crate) use process_start::ProcessStart;
 
 /// Runs a step.
-pub(crate) async fn run(steps: &Steps, job: &Job, memory: &mut Memory) -> Outcome {
-    steps
+pub(crate) async fn run(context: &StepContext, job: &Job, memory: &mut Memory) -> Outcome {
+    context
         .turns
         .step_begins(job.uid(), job.is_critical(), job.purpose());
     if !matches!(job, Job::Sync(..)) {
         memory.pulls.give_up();
     }
     match job {
-        Job::Wait(pod) => wait::wait(steps, pod, memory).await,
-        Job::Sync(pod, input) => sync::sync(steps, pod, input, memory).await,
+        Job::Wait(pod) => wait::wait(context, pod, memory).await,
+        Job::Sync(pod, input) => sync::sync(context, pod, input, memory).await,
         Job::Terminate(subject, termination) => {
-            terminate::terminate(steps, subject, termination, memory).await
+            terminate::terminate(context, subject, termination, memory).await
         }
         Job::CleanUp(pod, termination) => {
-            terminate::clean_up(steps, pod, termination, memory).await
+            terminate::clean_up(context, pod, termination, memory).await
         }
     }
 }

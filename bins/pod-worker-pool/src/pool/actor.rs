@@ -26,7 +26,7 @@ use super::{Command, PoolError, PoolHandle, UpdateExtras, room, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::shutdown_kills::{rejection, tell_rejection};
-use crate::steps::{self, Outcome, Retry, StepError, Steps};
+use crate::steps::{self, Outcome, Retry, StepContext, StepError};
 
 /// What a wait after an error is lengthened by at most, so that pods that failed together do
 /// not come back together.
@@ -35,7 +35,7 @@ const JITTER: f64 = 0.5;
 /// What the actor is made from.
 pub(crate) struct ActorConfig {
     /// What steps work with.
-    pub steps: Arc<Steps>,
+    pub context: Arc<StepContext>,
     /// Lists the runtime at the start.
     pub relister: Relister,
     /// For the jitter of retries.
@@ -48,7 +48,7 @@ pub(crate) struct ActorConfig {
 
 /// Owner of all workers.
 pub(crate) struct Actor {
-    steps: Arc<Steps>,
+    context: Arc<StepContext>,
     random: SmallRng,
     listed: Arc<AtomicBool>,
     locks: PodLocks,
@@ -77,12 +77,12 @@ impl Actor {
     /// An actor and its handle. Terminations that an earlier process began go on.
     #[must_use]
     pub(crate) fn new(config: ActorConfig) -> (Actor, PoolHandle) {
-        let (handle, commands) = PoolHandle::new(config.steps.publisher.clone());
+        let (handle, commands) = PoolHandle::new(config.context.publisher.clone());
         let mut first_list = JoinSet::new();
         let relister = config.relister;
         first_list.spawn(async move { relister.first().await });
         let mut actor = Actor {
-            steps: config.steps,
+            context: config.context,
             random: config.random,
             listed: config.listed,
             locks: config.locks,
@@ -100,7 +100,7 @@ impl Actor {
     }
 
     fn resume(&mut self) {
-        for (identity, record) in self.steps.records.all() {
+        for (identity, record) in self.context.records.all() {
             let Some(termination) = record.termination.clone() else {
                 continue;
             };
@@ -124,7 +124,7 @@ impl Actor {
             () = self.work() => {}
         }
         self.running.shutdown().await;
-        finish_calls(self.workers, &self.steps.turns).await
+        finish_calls(self.workers, &self.context.turns).await
     }
 
     async fn work(&mut self) {
@@ -144,7 +144,7 @@ impl Actor {
                     }
                 }
                 // Cancel-safe: it takes a pod only as it answers.
-                uid = self.steps.doorbell.rung() => self.wake(&uid, Requeue::Happened),
+                uid = self.context.doorbell.rung() => self.wake(&uid, Requeue::Happened),
                 // Cancel-safe: receiving takes nothing until it returns.
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -252,7 +252,7 @@ impl Actor {
         update: Update,
         extras: UpdateExtras,
     ) -> Result<v1::WorkerPhase, PoolError> {
-        let now = self.steps.clock.now();
+        let now = self.context.clock.now();
         let uid = update.subject.identity().uid().to_owned();
         let is_kill = update.kind == UpdateKind::Kill;
         if !room::is_there_for(&update, &self.workers) {
@@ -298,8 +298,8 @@ impl Actor {
         }
         let identity = update.subject.identity().clone();
         let uid = identity.uid().to_owned();
-        let now = self.steps.clock.now();
-        let record = self.steps.records.load(&identity);
+        let now = self.context.clock.now();
+        let record = self.context.records.load(&identity);
         let worker = match &record.termination {
             // It was stopped before anybody told this process of the pod.
             Some(termination) if termination.cause.is_known_by_record_alone() => {
@@ -358,7 +358,7 @@ impl Actor {
         if self.evict(uid, rejection())
             && let Some(entry) = self.workers.get(uid)
         {
-            tell_rejection(&self.steps.events, entry.worker.identity());
+            tell_rejection(&self.context.events, entry.worker.identity());
         }
     }
 
@@ -373,10 +373,10 @@ impl Actor {
         for uid in forgotten {
             if let Some(entry) = self.workers.get(&uid) {
                 let (identity, record) = (entry.worker.identity(), entry.record_if_begun_anew());
-                self.steps.records.save_later(identity, &record);
+                self.context.records.save_later(identity, &record);
                 match entry.worker.restart_requested() {
-                    true => self.steps.removed_pods.remove(&uid),
-                    false => self.steps.removed_pods.insert(&uid),
+                    true => self.context.removed_pods.remove(&uid),
+                    false => self.context.removed_pods.insert(&uid),
                 }
             }
             self.forget(&uid);
@@ -459,13 +459,13 @@ impl Actor {
         let Some(job) = entry.job() else {
             return;
         };
-        let steps = Arc::clone(&self.steps);
+        let context = Arc::clone(&self.context);
         let memory = Arc::clone(&entry.memory);
         let (locks, key) = (self.locks.clone(), uid.to_owned());
         let abort = self.running.spawn(async move {
             let _lock = locks.lock(&key).await;
             let mut memory = memory.lock().await;
-            let outcome = steps::run(&steps, &job, &mut memory).await;
+            let outcome = steps::run(&context, &job, &mut memory).await;
             (outcome, memory.looked_at())
         });
         self.tasks.insert(abort.id(), uid.to_owned());
@@ -506,7 +506,7 @@ impl Actor {
     }
 
     fn apply(&mut self, uid: &str, outcome: Outcome) {
-        let now = self.steps.clock.now();
+        let now = self.context.clock.now();
         let Some(entry) = self.workers.get_mut(uid) else {
             return;
         };
@@ -546,7 +546,7 @@ impl Actor {
         tracing::debug!(uid, error = error.message, retry = ?error.retry, "a step failed");
         let Retry { pause, at } = error.retry;
         if let Some(at) = at {
-            let wait = until(at, self.steps.clock.now());
+            let wait = until(at, self.context.clock.now());
             self.schedule.at_latest(uid, Instant::now() + wait);
         }
         if let Some(pause) = pause {
@@ -563,10 +563,10 @@ impl Actor {
             step.abort.abort();
         }
         self.schedule.cancel(uid);
-        self.steps.publisher.remove(uid);
-        self.steps.policy.release(uid);
-        self.steps.images.forget_pod(uid);
-        self.steps.turns.forget_pod(uid);
+        self.context.publisher.remove(uid);
+        self.context.policy.release(uid);
+        self.context.images.forget_pod(uid);
+        self.context.turns.forget_pod(uid);
         self.release_name(&entry.worker.identity().full_name(), uid);
     }
 
@@ -595,6 +595,6 @@ impl Actor {
         if entry.worker.is_waiting() && !self.is_listed() {
             return;
         }
-        self.steps.publisher.worker(entry.view());
+        self.context.publisher.worker(entry.view());
     }
 }

@@ -12,7 +12,7 @@ use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Start;
 use pod_volumes::{MountedVolume, ReadyVolume};
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::target::Target;
 use super::{sandbox_config, user_namespace};
@@ -32,7 +32,7 @@ pub(super) struct Prepared {
 }
 
 pub(super) async fn prepare_containers(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     starts: &[Start],
@@ -43,9 +43,9 @@ pub(super) async fn prepare_containers(
     let Some(sandbox) = sandboxes.find(|sandbox| Some(&sandbox.id) == id) else {
         return Err(StepError::new("the sandbox is gone", Retry::SOON));
     };
-    let ids = user_namespace::ids(steps, target).await?;
+    let ids = user_namespace::ids(context, target).await?;
     let about = (sandbox.attempt, ids);
-    let config = sandbox_config::sandbox_config(steps, target, observation, about).await?;
+    let config = sandbox_config::sandbox_config(context, target, observation, about).await?;
     let ips = sandbox.network.ips().iter();
     let pod_ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
     Ok(Prepared {
@@ -53,7 +53,7 @@ pub(super) async fn prepare_containers(
         sandbox_config: config.config,
         volumes: mounted(volumes),
         objects: objects.clone(),
-        hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
+        hosts_file: write_hosts_file(context, target, &pod_ips).await?,
         instances: instances(observation, &sandbox.id),
         pod_ips,
         ids,
@@ -78,18 +78,18 @@ fn mounted(volumes: &BTreeMap<String, ReadyVolume>) -> BTreeMap<String, MountedV
 }
 
 async fn write_hosts_file(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     pod_ips: &[IpAddr],
 ) -> Result<PathBuf, StepError> {
     let aliases = target.pod.spec_or_default().host_aliases.as_deref();
     let aliases = aliases.unwrap_or_default();
     let text = if target.pod.host_network() {
-        cri_requests::node_hosts_file(&steps.host.hosts_file().await?, aliases)
+        cri_requests::node_hosts_file(&context.host.hosts_file().await?, aliases)
     } else {
-        let names = cri_requests::host_names(target.pod, &steps.facts.cluster_domain)?;
+        let names = cri_requests::host_names(target.pod, &context.facts.cluster_domain)?;
         cri_requests::managed_hosts_file(pod_ips, &names, aliases)
     };
     let uid = target.identity.uid();
-    Ok(steps.host.write_hosts_file(uid, &text).await?)
+    Ok(context.host.write_hosts_file(uid, &text).await?)
 }

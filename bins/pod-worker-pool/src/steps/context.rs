@@ -1,4 +1,4 @@
-//! [`Steps`]: what all steps work with, and what all of them do: observe, plan, write the
+//! [`StepContext`]: what all steps work with, and what all of them do: observe, plan, write the
 //! record.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ const SANDBOX_NAME_IS_HELD: Duration = cri::RUN_POD_SANDBOX_DEADLINE.saturating_
 const INSTANCE_NAME_IS_HELD: Duration = cri::DEFAULT_DEADLINE.saturating_add(UNDOING);
 
 /// What steps work with; shared by all pods.
-pub(crate) struct Steps {
+pub(crate) struct StepContext {
     /// The container runtime.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// Turns at the runtime, which it takes by itself.
@@ -84,16 +84,18 @@ pub(crate) struct Steps {
     /// Crash-loop back-off of containers.
     pub restart_curve: Curve,
     /// When this process was started.
-    pub begin: ProcessStart,
+    pub process_start: ProcessStart,
 }
 
-impl std::fmt::Debug for Steps {
+impl std::fmt::Debug for StepContext {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Steps").finish_non_exhaustive()
+        formatter
+            .debug_struct("StepContext")
+            .finish_non_exhaustive()
     }
 }
 
-impl Steps {
+impl StepContext {
     /// What the runtime has of a pod now, and what its events told.
     pub(super) async fn observe(
         &self,

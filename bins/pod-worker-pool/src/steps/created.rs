@@ -10,7 +10,7 @@ use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
 use pod_lifecycle::observation::ContainerState;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::process_start::ProcessStart;
 use crate::observe;
 
@@ -38,21 +38,24 @@ pub(super) enum Removal {
 
 /// Removes a container that was seen as created, once no earlier process can be
 /// starting it any more.
-pub(super) async fn remove_created(steps: &Steps, id: &str) -> Result<Removal, RuntimeError> {
+pub(super) async fn remove_created(
+    context: &StepContext,
+    id: &str,
+) -> Result<Removal, RuntimeError> {
     loop {
-        let status = match steps.runtime.container_status(id).await {
+        let status = match context.runtime.container_status(id).await {
             Err(error) if error.is_not_found() => return Ok(Removal::Removed),
             status => status?,
         };
         if observe::state_of(&status) != ContainerState::Created {
             return Ok(Removal::Started);
         }
-        if !may_be_starting(steps.begin, UnixNanos(status.created_at)) {
+        if !may_be_starting(context.process_start, UnixNanos(status.created_at)) {
             break;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    removal(id, steps.runtime.remove_container(id).await)
+    removal(id, context.runtime.remove_container(id).await)
 }
 
 /// What the removal of a container came to that never ran.

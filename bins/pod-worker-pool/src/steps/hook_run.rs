@@ -10,7 +10,7 @@ use pod::PodIdentity;
 use pod_lifecycle::hook::{Hook, HttpHook};
 use tokio::time::Instant;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::hooks::HookResult;
 use crate::http_hooks::{HookError, HttpHooks};
 use crate::observe;
@@ -49,15 +49,15 @@ pub(super) struct Within {
 /// Carries out a hook. One to a host that it names is carried out only while the node policy
 /// permits its pod, as a command is only by the gate.
 pub(super) fn carry_out(
-    steps: &Steps,
+    context: &StepContext,
     of: &HookOf<'_>,
     hook: &Hook,
     within: Within,
 ) -> impl Future<Output = HookResult> + Send + 'static {
-    let (runtime, http) = (Arc::clone(&steps.runtime), steps.http_hooks.clone());
+    let (runtime, http) = (Arc::clone(&context.runtime), context.http_hooks.clone());
     let (id, mut hook) = (of.id.to_owned(), hook.clone());
     let names_a_host = matches!(&hook, Hook::HttpGet(get) if get.host.is_some());
-    if names_a_host && steps.policy.refuses(of.pod.uid()) {
+    if names_a_host && context.policy.refuses(of.pod.uid()) {
         hook = Hook::Impossible("the node policy refuses the pod, whose hook names a host".into());
     }
     let request = match &hook {
@@ -150,15 +150,20 @@ fn was_not_sent(error: &RuntimeError) -> bool {
 /// sleep takes is known. Of another one nobody can tell whether it runs still: it has the
 /// time that it was promised, which is until the caller gives up, or until the instance
 /// has ended.
-pub(super) async fn await_earlier(steps: &Steps, id: &str, hook: &Hook, begun_at: UnixNanos) {
+pub(super) async fn await_earlier(
+    context: &StepContext,
+    id: &str,
+    hook: &Hook,
+    begun_at: UnixNanos,
+) {
     let left = match hook {
-        Hook::Sleep(length) => length.saturating_sub(steps.clock.now().since(begun_at)),
+        Hook::Sleep(length) => length.saturating_sub(context.clock.now().since(begun_at)),
         Hook::Impossible(_) => Duration::ZERO,
         Hook::Exec(_) | Hook::HttpGet(_) => Duration::MAX,
     };
     let has_ended = async {
         loop {
-            let status = steps.runtime.container_status(id).await;
+            let status = context.runtime.container_status(id).await;
             match status {
                 Ok(status) if !observe::state_of(&status).may_run() => return,
                 Err(error) if error.is_not_found() => return,

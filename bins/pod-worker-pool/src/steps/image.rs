@@ -8,7 +8,7 @@ use local_objects::Objects;
 use pod::core::Container as ContainerSpec;
 use pull_credentials::{Keyring, PodSecrets};
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::Retry;
 use super::pulls::{self, PodPulls};
 use super::start_error::StartError;
@@ -18,7 +18,7 @@ use crate::image::{Found, Image, ImageError, ImageEvent, ImageFailure};
 /// Makes sure of a container's image, by its pull policy. There is none while it
 /// is being pulled: the doorbell rings for the pod when that has ended.
 pub(super) async fn prepare_image(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     name: &str,
     sandbox_config: &v1::PodSandboxConfig,
@@ -26,7 +26,15 @@ pub(super) async fn prepare_image(
     pulls: &PodPulls,
 ) -> Result<Option<Image>, StartError> {
     let spec = spec_of(target, name)?;
-    prepare(steps, target, (name, &spec), sandbox_config, objects, pulls).await
+    prepare(
+        context,
+        target,
+        (name, &spec),
+        sandbox_config,
+        objects,
+        pulls,
+    )
+    .await
 }
 
 /// The images of the volumes that a container mounts, with the volumes' names.
@@ -41,7 +49,7 @@ pub(super) fn ids(images: &VolumeImages) -> BTreeMap<String, String> {
 
 /// Makes sure of the images of a container's volumes, as of its own.
 pub(super) async fn prepare_volume_images(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     name: &str,
     sandbox_config: &v1::PodSandboxConfig,
@@ -54,7 +62,7 @@ pub(super) async fn prepare_volume_images(
     for volume in cri_requests::image_volumes(target.pod, &spec) {
         let wanted = pulls::for_volume(name, &volume);
         let about = (name, &wanted);
-        match prepare(steps, target, about, sandbox_config, objects, pulls).await {
+        match prepare(context, target, about, sandbox_config, objects, pulls).await {
             Ok(Some(image)) => {
                 found.insert(volume.name.to_owned(), image);
             }
@@ -88,7 +96,7 @@ pub(super) fn keep_volume_images(
 /// Makes sure of an image for a container: that of `spec`, which is the container's or
 /// stands for a volume of it.
 async fn prepare(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     (name, spec): (&str, &ContainerSpec),
     sandbox_config: &v1::PodSandboxConfig,
@@ -101,11 +109,11 @@ async fn prepare(
     if let Some(pulled) = pulls.take_ended(&spec.name) {
         return pulled.map(Some);
     }
-    let record = recorder(steps, target, name);
+    let record = recorder(context, target, name);
     // A Secret that is not as it should be is told of when the image is pulled.
     let secrets =
         || PodSecrets::of(target.pod, objects).map_or_else(|_| Keyring::default(), |it| it.keyring);
-    let find = steps.images.find(target.pod, spec, &secrets, &record);
+    let find = context.images.find(target.pod, spec, &secrets, &record);
     let found = find.await;
     let request = match found.map_err(failed)? {
         Found::Image(image) => return Ok(Some(image)),
@@ -124,17 +132,17 @@ async fn prepare(
             secrets.missing.join(", ")
         );
         let reason = "FailedToRetrieveImagePullSecret";
-        let events = &steps.events;
+        let events = &context.events;
         events.warning(target.identity, name, reason, &message);
     }
     let request = request.by(secrets.keyring);
-    let images = Arc::clone(&steps.images);
+    let images = Arc::clone(&context.images);
     let sandbox = Some(sandbox_config.clone());
     let pull = async move {
         let pulled = images.pull(request, sandbox, &record).await;
         pulled.map_err(failed)
     };
-    let doorbell = steps.doorbell.clone();
+    let doorbell = context.doorbell.clone();
     let pod_uid = target.identity.uid().to_owned();
     pulls.begin(spec, pull, move || doorbell.ring(&pod_uid));
     Ok(None)
@@ -142,11 +150,11 @@ async fn prepare(
 
 /// Tells people what happens to the image.
 fn recorder(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     name: &str,
 ) -> impl Fn(ImageEvent) + Send + Sync + 'static {
-    let events = steps.events.clone();
+    let events = context.events.clone();
     let (pod, name) = (target.identity.clone(), name.to_owned());
     move |event: ImageEvent| {
         if event.warning {

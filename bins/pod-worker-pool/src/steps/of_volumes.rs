@@ -8,7 +8,7 @@ use cri_requests::{ContainerInput, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES}
 use pod::core::Container;
 use pod_volumes::MountedVolume;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::StepError;
 use super::target::Target;
 use super::volumes::in_time;
@@ -18,14 +18,14 @@ const LATE: &str = "it takes too long";
 
 /// Binds the parts of volumes that a container mounts, by index of the mount.
 pub(super) async fn bind_sub_paths(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &ContainerInput<'_>,
 ) -> Result<BTreeMap<usize, PathBuf>, StepError> {
     let container = &input.container.name;
     let mut bound = BTreeMap::new();
     for sub_path in cri_requests::sub_paths(input)? {
-        let path = steps
+        let path = context
             .host
             .bind_sub_path(target.identity, container, &sub_path);
         let path = in_time(LATE, path).await.map_err(|error| {
@@ -42,7 +42,7 @@ pub(super) async fn bind_sub_paths(
 
 /// Reads the files of volumes that variables of a container come from.
 pub(super) async fn read_env_files(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     container: &Container,
     volumes: &BTreeMap<String, MountedVolume>,
@@ -56,7 +56,7 @@ pub(super) async fn read_env_files(
             continue;
         };
         let (place, path) = (&volume.host_path, &wanted.path);
-        let read = steps
+        let read = context
             .host
             .read_volume_file(target.identity, place, path, left);
         let content = in_time(LATE, read).await.map_err(|error| {

@@ -8,7 +8,7 @@ use pod_lifecycle::instance_resources::{InstanceResources, with_resources};
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Resize;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::Target;
@@ -26,7 +26,7 @@ pub(super) fn around(target: &Target<'_>, resizes: &[Resize]) -> PodCgroupResour
 
 /// Gives the pod's cgroup these limits, unless it is known to have them.
 pub(super) async fn ensure(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     resources: PodCgroupResources,
     memory: &mut Memory,
@@ -34,7 +34,7 @@ pub(super) async fn ensure(
     if memory.pod_cgroup.as_ref() == Some(&resources) {
         return Ok(());
     }
-    set(steps, target, resources, memory).await
+    set(context, target, resources, memory).await
 }
 
 /// Gives the pod's cgroup exactly what the pod says, unless this process has done so. A
@@ -42,7 +42,7 @@ pub(super) async fn ensure(
 /// the manifest may say the former values again. Only once all that runs is known to have
 /// what the pod says.
 pub(super) async fn settle(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     memory: &mut Memory,
@@ -53,7 +53,7 @@ pub(super) async fn settle(
         return Ok(());
     }
     let own = around(target, &[]);
-    ensure(steps, target, own, memory).await
+    ensure(context, target, own, memory).await
 }
 
 /// Whether each container that may run is known to run with what the pod says.
@@ -69,7 +69,7 @@ fn all_are_as_wanted(target: &Target<'_>, observation: &Observation, memory: &Me
 
 /// Makes the pod's cgroup, or gives it these limits.
 pub(super) async fn set(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     resources: PodCgroupResources,
     memory: &mut Memory,
@@ -77,7 +77,7 @@ pub(super) async fn set(
     let identity = target.identity;
     memory.pod_cgroup = None;
     let qos = QosClass::of(target.pod);
-    let made = steps
+    let made = context
         .host
         .ensure_pod_cgroup(identity.uid(), qos, resources.clone())
         .await;
@@ -86,7 +86,7 @@ pub(super) async fn set(
             "unable to ensure pod container exists: {}",
             telemetry::chain(&error)
         );
-        steps
+        context
             .events
             .warning(identity, "", "FailedCreatePodContainer", &message);
         StepError::new(message, Retry::LATER)

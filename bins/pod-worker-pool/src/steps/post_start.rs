@@ -3,7 +3,7 @@
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::PostStartHook;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::hook_run::{self, HookOf, POST_START};
 use super::hooks::HookKind;
 use super::memory::Memory;
@@ -12,7 +12,7 @@ use crate::http_hooks::HookError;
 
 /// Begins hooks. The pod is looked at again when one has ended.
 pub(super) async fn begin(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     hooks: &[PostStartHook],
     memory: &mut Memory,
@@ -26,7 +26,7 @@ pub(super) async fn begin(
         memory.hooks.intend(id, HookKind::PostStart);
     }
     memory.update_record();
-    steps.save_record(target.identity, memory).await;
+    context.save_record(target.identity, memory).await;
     for hook in hooks {
         let id = &hook.container_id;
         let of = HookOf {
@@ -35,8 +35,8 @@ pub(super) async fn begin(
             id,
             pod_ip: &memory.pod_ip,
         };
-        let run = hook_run::carry_out(steps, &of, &hook.hook, POST_START);
-        let doorbell = steps.doorbell.clone();
+        let run = hook_run::carry_out(context, &of, &hook.hook, POST_START);
+        let doorbell = context.doorbell.clone();
         let uid = target.identity.uid().to_owned();
         let then = move || doorbell.ring(&uid);
         memory.hooks.begin((id, HookKind::PostStart), run, then);
@@ -46,7 +46,7 @@ pub(super) async fn begin(
 /// Takes note of hooks that have ended. An instance whose hook failed is stopped, and
 /// waits like one that crashed.
 pub(super) fn take_ended(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     memory: &mut Memory,
@@ -65,7 +65,7 @@ pub(super) fn take_ended(
         let name = observation.container(&id).map(|shown| shown.name.clone());
         if let (true, Err(why), Some(name)) = (was_awaited, result, name) {
             let message = format!("PostStartHook failed: {why}");
-            let events = &steps.events;
+            let events = &context.events;
             events.warning(target.identity, &name, "FailedPostStartHook", &message);
             let reason = ("PostStartHookError".to_owned(), message);
             memory.reasons.insert(name, reason);

@@ -9,7 +9,7 @@ use pod_lifecycle::plan::ContainerStop;
 use pod_lifecycle::stop::MINIMUM_SIGTERM_GRACE;
 use tokio::time::Instant;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::hook_run::{self, HookOf, Within};
 use super::hooks::{HookKind, Hooks};
 use super::memory::Memory;
@@ -25,7 +25,11 @@ pub(super) enum BeforeSigterm {
 
 /// Notes that the hook of an instance whose stop is ordered is to be begun. It is begun
 /// once that is recorded.
-pub(super) fn intend(steps: &Steps, stop: &ContainerStop, memory: &mut Memory) -> BeforeSigterm {
+pub(super) fn intend(
+    context: &StepContext,
+    stop: &ContainerStop,
+    memory: &mut Memory,
+) -> BeforeSigterm {
     let Some(hook) = stop.pre_stop.clone() else {
         return BeforeSigterm::Nothing;
     };
@@ -37,7 +41,7 @@ pub(super) fn intend(steps: &Steps, stop: &ContainerStop, memory: &mut Memory) -
         }
         Some(PreStop::Begun(at)) => BeforeSigterm::Earlier(hook, UnixNanos(at)),
         None => {
-            let begun = PreStop::Begun(steps.clock.now().0);
+            let begun = PreStop::Begun(context.clock.now().0);
             memory.known.note_pre_stop(id, begun);
             memory.hooks.intend(id, HookKind::PreStop);
             BeforeSigterm::Own(hook)
@@ -47,7 +51,7 @@ pub(super) fn intend(steps: &Steps, stop: &ContainerStop, memory: &mut Memory) -
 
 /// Runs the hook, or waits for its end; `until` then at most.
 pub(super) async fn run(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     stop: &ContainerStop,
     before: &BeforeSigterm,
@@ -59,7 +63,7 @@ pub(super) async fn run(
         match before {
             BeforeSigterm::Nothing => Ok(()),
             BeforeSigterm::Earlier(hook, at) => {
-                hook_run::await_earlier(steps, id, hook, *at).await;
+                hook_run::await_earlier(context, id, hook, *at).await;
                 Ok(())
             }
             BeforeSigterm::Own(hook) => {
@@ -70,7 +74,7 @@ pub(super) async fn run(
                     id,
                     pod_ip,
                 };
-                let run = hook_run::carry_out(steps, &of, hook, within_grace(left));
+                let run = hook_run::carry_out(context, &of, hook, within_grace(left));
                 hooks.begin((id, HookKind::PreStop), run, || {});
                 hooks.ended(id, HookKind::PreStop).await
             }
@@ -80,7 +84,7 @@ pub(super) async fn run(
         Ok(Ok(())) => {}
         Ok(Err(why)) => {
             let message = format!("PreStopHook failed: {why}");
-            let events = &steps.events;
+            let events = &context.events;
             events.warning(identity, &stop.name, "FailedPreStopHook", &message);
         }
         Err(_) => {

@@ -16,7 +16,7 @@ use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{Plan, Resize};
 use pod_lifecycle::stop::KillReason;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::memory::{Announcement, Memory};
 use super::pod_cgroup;
@@ -25,7 +25,7 @@ use super::target::Target;
 /// The pod as it is to be now: while the node has no room for what it is to have, its
 /// containers keep what they were last to have.
 pub(super) async fn in_force<'a>(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     pod: Cow<'a, Pod>,
     has_room: bool,
@@ -35,9 +35,9 @@ pub(super) async fn in_force<'a>(
         memory.known.keep_no_resources(&pod);
         return Ok(pod);
     }
-    let observation = steps.observe(identity, Some(&pod), memory).await?;
+    let observation = context.observe(identity, Some(&pod), memory).await?;
     memory.known.keep_resources(&pod, &observation);
-    steps.save_record_if_changed(identity, memory).await;
+    context.save_record_if_changed(identity, memory).await;
     let kept = memory.known.kept_resources();
     Ok(Cow::Owned(with_kept_resources(&pod, kept)))
 }
@@ -61,11 +61,16 @@ pub(super) fn is_under_way(plan: &Plan) -> bool {
 }
 
 /// Tells people that changes begin, and that they have ended; as a kubelet does.
-pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: &mut Memory) {
+pub(super) fn announce(
+    context: &StepContext,
+    target: &Target<'_>,
+    plan: &Plan,
+    memory: &mut Memory,
+) {
     if is_under_way(plan) {
         if memory.announced.insert(Announcement::Resize) {
             let message = resize_event::message("Pod resize started", target.pod, "");
-            let events = &steps.events;
+            let events = &context.events;
             events.normal(target.identity, "", "ResizeStarted", &message);
         }
         return;
@@ -74,7 +79,7 @@ pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: 
     if is_settled && memory.announced.remove(&Announcement::Resize) {
         memory.resize_error = None;
         let message = resize_event::message("Pod resize completed", target.pod, "");
-        let events = &steps.events;
+        let events = &context.events;
         events.normal(target.identity, "", "ResizeCompleted", &message);
     }
 }
@@ -82,7 +87,7 @@ pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: 
 /// Notes what an attempt came to, and tells people when the first of several fails: the
 /// reasons of the others, which may have another figure each, are in the pod's condition.
 pub(super) fn note(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     resized: &Result<(), StepError>,
     memory: &mut Memory,
@@ -90,7 +95,7 @@ pub(super) fn note(
     let error = resized.as_ref().err().map(|error| error.message.clone());
     if let (Some(error), None) = (&error, &memory.resize_error) {
         let message = resize_event::message("Pod resize error", target.pod, error);
-        let events = &steps.events;
+        let events = &context.events;
         events.warning(target.identity, "", "ResizeError", &message);
     }
     memory.resize_error = error;
@@ -101,14 +106,14 @@ pub(super) fn note(
 /// A container whose change was refused, and of which it is not known whether it got another
 /// change before, gets the most that it may have.
 pub(super) async fn resize(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     resizes: &[Resize],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let (mut possible, mut refused, mut refusal) = (Vec::new(), Vec::new(), None);
     for resize in resizes {
-        match check_memory(steps, resize).await {
+        match check_memory(context, resize).await {
             Ok(()) => possible.push(resize.clone()),
             Err(error) => {
                 if memory.known.may_be_resized(&resize.container_id) {
@@ -125,7 +130,7 @@ pub(super) async fn resize(
     }
     if !possible.is_empty() {
         let during = pod_cgroup::around(target, resizes);
-        let made = make(steps, target, &possible, (during, refused), memory).await;
+        let made = make(context, target, &possible, (during, refused), memory).await;
         if let Err(error) = made {
             return Err(error.and_before(refusal));
         }
@@ -136,7 +141,7 @@ pub(super) async fn resize(
 /// Makes all that the runtime does not refuse. The pod's cgroup is given `during` meanwhile,
 /// and afterwards what holds those too that are `not_made`.
 async fn make(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     resizes: &[Resize],
     (during, mut not_made): (PodCgroupResources, Vec<Resize>),
@@ -146,11 +151,13 @@ async fn make(
         let (from, to) = (resize.from, resize.to);
         memory.known.note_resize(&resize.container_id, from, to);
     }
-    steps.save_record_if_changed(target.identity, memory).await;
-    pod_cgroup::ensure(steps, target, during, memory).await?;
+    context
+        .save_record_if_changed(target.identity, memory)
+        .await;
+    pod_cgroup::ensure(context, target, during, memory).await?;
     let (mut made, mut failure) = (Vec::new(), None);
     for resize in resizes {
-        match update(steps, target, resize).await {
+        match update(context, target, resize).await {
             Ok(()) => made.push(resize),
             Err(error) => {
                 not_made.push(resize.clone());
@@ -159,7 +166,7 @@ async fn make(
         }
     }
     let after = pod_cgroup::around(target, &not_made);
-    pod_cgroup::ensure(steps, target, after, memory).await?;
+    pod_cgroup::ensure(context, target, after, memory).await?;
     for resize in made {
         memory.known.note_resized(&resize.container_id, resize.to);
         tracing::info!(
@@ -171,11 +178,15 @@ async fn make(
         );
     }
     memory.update_record();
-    steps.save_record(target.identity, memory).await;
+    context.save_record(target.identity, memory).await;
     failure.map_or(Ok(()), Err)
 }
 
-async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(), StepError> {
+async fn update(
+    context: &StepContext,
+    target: &Target<'_>,
+    resize: &Resize,
+) -> Result<(), StepError> {
     let with = BTreeMap::from([(resize.name.as_str(), resize.to)]);
     let found = |pod: &Pod| {
         let mut all = pod.all_containers().map(|(_, spec)| spec);
@@ -188,9 +199,9 @@ async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(
         spec = found(&pod);
     }
     let spec = spec.ok_or_else(|| failed(resize, "the pod has no such container"))?;
-    let resources = cri_requests::changed_container_resources(&pod, &spec, &steps.facts);
+    let resources = cri_requests::changed_container_resources(&pod, &spec, &context.facts);
     let id = &resize.container_id;
-    let updated = steps.runtime.update_container_resources(id, resources);
+    let updated = context.runtime.update_container_resources(id, resources);
     updated
         .await
         .map_err(|error| failed(resize, &error.to_string()))
@@ -198,12 +209,12 @@ async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(
 
 /// A limit below what a container uses is not set: the kernel would refuse it, or kill
 /// the container.
-async fn check_memory(steps: &Steps, resize: &Resize) -> Result<(), StepError> {
+async fn check_memory(context: &StepContext, resize: &Resize) -> Result<(), StepError> {
     let (from, to) = (resize.from.memory_limit_bytes, resize.to.memory_limit_bytes);
     if to == 0 || (from != 0 && to >= from) {
         return Ok(());
     }
-    let stats = steps.runtime.container_stats(&resize.container_id).await;
+    let stats = context.runtime.container_stats(&resize.container_id).await;
     let stats = stats.map_err(|error| failed(resize, &error.to_string()))?;
     match used(&stats) {
         None => Err(failed(resize, "missing container memory usage")),

@@ -3,7 +3,7 @@
 use cri::v1::{RuntimeHandler, RuntimeHandlerFeatures};
 use pod::{Pod, runtime_class};
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::target::Target;
 
@@ -13,14 +13,14 @@ const MAX_SHOWN: usize = 10;
 /// That the runtime has the handler of the pod's runtime class. A runtime that lists no
 /// handlers (containerd before 2.0) says so itself when it makes the sandbox.
 pub(super) async fn require(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     handler: &str,
 ) -> Result<(), StepError> {
     if handler.is_empty() {
         return Ok(());
     }
-    let status = steps.runtime.status(false).await?;
+    let status = context.runtime.status(false).await?;
     let Some(has) = lacks(&status.runtime_handlers, handler) else {
         return Ok(());
     };
@@ -35,7 +35,7 @@ pub(super) async fn require(
          it has {has}"
     );
     let told = format!("Failed to create pod sandbox: {message}");
-    steps
+    context
         .events
         .warning(target.identity, "", "FailedCreatePodSandBox", &told);
     Err(StepError::new(message, Retry::LATER))
@@ -44,11 +44,11 @@ pub(super) async fn require(
 /// What the runtime tells that it can do for a pod, by the handler of its class. A runtime
 /// that tells nothing can do none of it.
 pub(super) async fn features(
-    steps: &Steps,
+    context: &StepContext,
     pod: &Pod,
 ) -> Result<RuntimeHandlerFeatures, StepError> {
-    let status = steps.runtime.status(false).await?;
-    let own = runtime_class::handler(pod, &steps.facts.runtime_classes);
+    let status = context.runtime.status(false).await?;
+    let own = runtime_class::handler(pod, &context.facts.runtime_classes);
     let mut handlers = status.runtime_handlers.into_iter();
     let handler = handlers.find(|handler| Some(handler.name.as_str()) == own);
     Ok(handler.and_then(|it| it.features).unwrap_or_default())

@@ -14,7 +14,7 @@ use pod_volumes::Volume;
 use tokio::time::timeout;
 use turns::Call;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::{PreparedImages, Target, spec_of};
@@ -28,33 +28,33 @@ const SURPLUS_STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// Stops all that is left in earlier sandboxes, and them.
 pub(super) async fn stop_for_new_sandbox(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     stop: &StopPod,
     memory: &mut Memory,
 ) -> Result<(), StepError> {
-    steps.events.normal(
+    context.events.normal(
         target.identity,
         "",
         "SandboxChanged",
         "Pod sandbox changed, it will be killed and re-created.",
     );
-    stop::stop_containers(steps, target.identity, &stop.containers, memory).await?;
-    stop_sandboxes(steps, &stop.sandboxes, memory).await
+    stop::stop_containers(context, target.identity, &stop.containers, memory).await?;
+    stop_sandboxes(context, &stop.sandboxes, memory).await
 }
 
 /// Stops sandboxes beside the one that the pod lives in.
 pub(super) async fn stop_surplus_sandboxes(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     sandboxes: &[String],
     stops: &[ContainerStop],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
-    stop::stop_containers(steps, target.identity, stops, memory).await?;
+    stop::stop_containers(context, target.identity, stops, memory).await?;
     let stops = sandboxes.iter().map(|id| {
-        let (runtime, id) = (Arc::clone(&steps.runtime), id.clone());
+        let (runtime, id) = (Arc::clone(&context.runtime), id.clone());
         let stop = async move { runtime.stop_pod_sandbox(&id).await };
         memory.stop_calls.run("StopPodSandbox", stop)
     });
@@ -69,30 +69,30 @@ pub(super) async fn stop_surplus_sandboxes(
 
 /// Stops sandboxes of a pod, all at once.
 pub(super) async fn stop_sandboxes(
-    steps: &Steps,
+    context: &StepContext,
     sandboxes: &[String],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let stops = sandboxes
         .iter()
-        .map(|id| steps.runtime.stop_pod_sandbox(id));
+        .map(|id| context.runtime.stop_pod_sandbox(id));
     note_stopped(sandboxes, join_all(stops).await, memory)
 }
 
 /// Makes a sandbox, and meanwhile sees to the images of the containers that
 /// start first in it: those that are there are the answer, pulls go on.
 pub(super) async fn new_sandbox(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     attempt: u32,
     first: &[String],
     memory: &mut Memory,
 ) -> Result<PreparedImages, StepError> {
-    let ids = user_namespace::ids(steps, target).await;
+    let ids = user_namespace::ids(context, target).await;
     let ids = ids.inspect_err(|error| {
         let told = format!("Failed to create pod sandbox: {error}");
-        steps
+        context
             .events
             .warning(target.identity, "", "FailedCreatePodSandBox", &told);
     })?;
@@ -100,14 +100,14 @@ pub(super) async fn new_sandbox(
         config,
         runtime_handler: handler,
         warnings,
-    } = sandbox_config::sandbox_config(steps, target, observation, (attempt, ids)).await?;
-    runtime_handler::require(steps, target, &handler).await?;
+    } = sandbox_config::sandbox_config(context, target, observation, (attempt, ids)).await?;
+    runtime_handler::require(context, target, &handler).await?;
     for warning in warnings {
-        steps
+        context
             .events
             .warning(target.identity, "", warning.reason, &warning.message);
     }
-    let runtime = Arc::clone(&steps.runtime);
+    let runtime = Arc::clone(&context.runtime);
     let request = config.clone();
     let call = memory.known.next_sandbox.call(attempt);
     let run = memory.calls.run("RunPodSandbox", async move {
@@ -115,13 +115,13 @@ pub(super) async fn new_sandbox(
     });
     let (objects, pulls) = (&memory.objects, &memory.pulls);
     let images = join_all(first.iter().map(|name| async {
-        let image = image::prepare_image(steps, target, name, &config, objects, pulls).await;
+        let image = image::prepare_image(context, target, name, &config, objects, pulls).await;
         image.transpose().map(|image| (name.clone(), image))
     }));
     let (made, images) = join(run, images).await;
     match made {
         Ok(id) => {
-            steps.observer.note_owner(&id, target.identity);
+            context.observer.note_owner(&id, target.identity);
             memory.known.next_sandbox.used();
             Ok(images.into_iter().flatten().collect())
         }
@@ -133,10 +133,10 @@ pub(super) async fn new_sandbox(
                 }
             }
             if error.kind == RuntimeErrorKind::AlreadyExists {
-                let now = steps.moment().monotonic;
+                let now = context.moment().monotonic;
                 memory.known.next_sandbox.refused(call, now);
             } else {
-                steps.events.warning(
+                context.events.warning(
                     target.identity,
                     "",
                     "FailedCreatePodSandBox",
@@ -151,36 +151,36 @@ pub(super) async fn new_sandbox(
 /// Sees to all that a sandbox and its containers need of the node, in the pod's turn: the
 /// network, directories, a cgroup and volumes.
 pub(super) async fn prepare(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     volumes: &[Volume],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
-    let turn = steps
+    let turn = context
         .turns
         .take(Call::Prepare, Some(target.identity.uid()), None);
     let turn = turn
         .await
         .map_err(|Withdrawn| StepError::new("the pod is not prepared any more", Retry::SOON))?;
     let of_pod = async {
-        prepare_pod(steps, target, memory).await?;
-        volumes::make(steps, target, volumes, memory).await
+        prepare_pod(context, target, memory).await?;
+        volumes::make(context, target, volumes, memory).await
     };
-    let prepared = try_join(require_network(steps, target), of_pod).await;
+    let prepared = try_join(require_network(context, target), of_pod).await;
     turn.finish(prepared.is_ok());
     prepared.map(|_| ())
 }
 
 /// That a pod which is to get an address of its own can get one. Others start
 /// without a network, those that bring it up among them.
-async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
+async fn require_network(context: &StepContext, target: &Target<'_>) -> Result<(), StepError> {
     if target.pod.host_network() {
         return Ok(());
     }
-    let status = steps.runtime.status(false).await?;
+    let status = context.runtime.status(false).await?;
     readiness::network(&status).map_err(|why| {
         let message = format!("network is not ready: {why}");
-        steps
+        context
             .events
             .warning(target.identity, "", "NetworkNotReady", &message);
         StepError::new(message, Retry::SOON)
@@ -189,12 +189,12 @@ async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepE
 
 /// Directories and cgroup.
 async fn prepare_pod(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let identity = target.identity;
-    steps
+    context
         .host
         .make_pod_directories(identity)
         .await
@@ -203,19 +203,19 @@ async fn prepare_pod(
                 "error making pod data directories: {}",
                 telemetry::chain(&error)
             );
-            steps
+            context
                 .events
                 .warning(identity, "", "FailedMountPodDir", &message);
             StepError::new(message, Retry::LATER)
         })?;
     let resources = pod::resources::pod_cgroup_resources(target.pod);
-    pod_cgroup::set(steps, target, resources, memory).await
+    pod_cgroup::set(context, target, resources, memory).await
 }
 
 /// Tells the node once in each run what a pod requests whose cgroup is there: the
 /// process that made it may have been another one. Nothing of the pod depends on it.
 pub(super) async fn adopt_cgroup(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     memory: &mut Memory,
@@ -226,7 +226,7 @@ pub(super) async fn adopt_cgroup(
     }
     memory.counts_in_its_class = true;
     let resources = pod::resources::pod_cgroup_resources(target.pod);
-    let adopted = steps
+    let adopted = context
         .host
         .adopt_pod_cgroup(target.identity.uid(), resources);
     if let Err(error) = adopted.await {

@@ -18,7 +18,7 @@ use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 
 use super::calls::Calls;
 use super::containers::Prepared;
-use super::context::Steps;
+use super::context::StepContext;
 use super::created::Removal;
 use super::error::{Retry, StepError};
 use super::image::VolumeImages;
@@ -53,21 +53,21 @@ struct Beside {
 /// pulled does not hold up the others; what failed is the answer. Those after one that
 /// has a postStart hook are left to a later step, unless its start fails.
 pub(super) async fn start_all(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     starts: Vec<Start>,
     images: &mut PreparedImages,
     memory: &mut Memory,
 ) -> Option<StepError> {
-    note_starts(steps, target, &starts, memory).await;
+    note_starts(context, target, &starts, memory).await;
     let mut failure: Option<StepError> = None;
     let mut left = starts;
     while !left.is_empty() {
         let end = left.iter().position(|start| start.has_post_start);
         let rest = left.split_off(end.map_or(left.len(), |end| end + 1));
         let last = left.last().map(|start| start.name.clone());
-        let results = start_group(steps, target, prepared, left, images, memory).await;
+        let results = start_group(context, target, prepared, left, images, memory).await;
         let mut waits_for_hook = false;
         for (name, result) in results {
             match result {
@@ -78,7 +78,7 @@ pub(super) async fn start_all(
                     }
                 }
                 Err(error) => {
-                    let failed = failed_start(steps, target, name, error, memory);
+                    let failed = failed_start(context, target, name, error, memory);
                     failure = Some(failed.and_before(failure));
                 }
             }
@@ -89,13 +89,20 @@ pub(super) async fn start_all(
         left = rest;
     }
     // Nobody is told that the pod failed before the record says so.
-    steps.save_record_if_changed(target.identity, memory).await;
+    context
+        .save_record_if_changed(target.identity, memory)
+        .await;
     failure
 }
 
 /// Before an instance is started it is on disk that its postStart hook is due, if it has
 /// one, and no longer that an earlier start was refused.
-async fn note_starts(steps: &Steps, target: &Target<'_>, starts: &[Start], memory: &mut Memory) {
+async fn note_starts(
+    context: &StepContext,
+    target: &Target<'_>,
+    starts: &[Start],
+    memory: &mut Memory,
+) {
     let mut is_new = false;
     for start in starts {
         if let StartHow::Resume { container_id, .. } = &start.how {
@@ -104,13 +111,13 @@ async fn note_starts(steps: &Steps, target: &Target<'_>, starts: &[Start], memor
     }
     if is_new {
         memory.update_record();
-        steps.save_record(target.identity, memory).await;
+        context.save_record(target.identity, memory).await;
     }
 }
 
 /// Starts containers of which none waits for another.
 async fn start_group(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     starts: Vec<Start>,
@@ -135,8 +142,15 @@ async fn start_group(
             let next_name = names.remove(&start.name)?;
             let image = images.remove(&start.name);
             Some(async move {
-                let result =
-                    start_one(steps, target, prepared, (&start, next_name), image, beside).await;
+                let result = start_one(
+                    context,
+                    target,
+                    prepared,
+                    (&start, next_name),
+                    image,
+                    beside,
+                )
+                .await;
                 (start.name, result)
             })
         })
@@ -151,7 +165,7 @@ async fn start_group(
 }
 
 fn failed_start(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     name: String,
     error: StartError,
@@ -163,7 +177,7 @@ fn failed_start(
     }
     if !error.has_name_conflict && !error.was_forestalled {
         let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
-        steps
+        context
             .events
             .warning(target.identity, &name, "Failed", &message);
     }
@@ -177,7 +191,7 @@ fn failed_start(
 }
 
 async fn start_one(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     (start, next_name): (&Start, &mut NextName),
@@ -197,7 +211,7 @@ async fn start_one(
         }
         StartHow::Create(instance) => {
             let name = (start.name.as_str(), next_name);
-            let made = make_instance(steps, target, prepared, name, instance, image, beside);
+            let made = make_instance(context, target, prepared, name, instance, image, beside);
             match made.await? {
                 Some(_) if start.has_post_start => return Ok(Progress::Made),
                 Some(made) => made,
@@ -205,7 +219,7 @@ async fn start_one(
             }
         }
     };
-    let runtime = Arc::clone(&steps.runtime);
+    let runtime = Arc::clone(&context.runtime);
     let starting = id.clone();
     let started = beside.calls.run("StartContainer", async move {
         runtime.start_container(&starting).await
@@ -215,10 +229,10 @@ async fn start_one(
         .await
         .map_err(|error| StartError::of_start(&id, is_resumed, error))?;
     let message = format!("Started container {}", start.name);
-    steps
+    context
         .events
         .normal(target.identity, &start.name, "Started", &message);
-    let linked = steps
+    let linked = context
         .host
         .link_log(target.identity, &start.name, &id, restart_count);
     if let Err(error) = linked.await {
@@ -230,7 +244,7 @@ async fn start_one(
 
 /// Makes an instance as soon as its image is there: its id and its number.
 async fn make_instance(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     (name, next_name): (&str, &mut NextName),
@@ -241,10 +255,10 @@ async fn make_instance(
     let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
     let image = match image {
         Some(image) => Some(image?),
-        None => image::prepare_image(steps, target, name, config, objects, &beside.pulls).await?,
+        None => image::prepare_image(context, target, name, config, objects, &beside.pulls).await?,
     };
     let of_volumes =
-        image::prepare_volume_images(steps, target, name, config, objects, &beside.pulls).await;
+        image::prepare_volume_images(context, target, name, config, objects, &beside.pulls).await;
     let (image, of_volumes) = match (image, of_volumes) {
         (Some(image), Ok(Some(of_volumes))) => (image, of_volumes),
         (image, of_volumes) => {
@@ -260,7 +274,7 @@ async fn make_instance(
     };
     let what = (instance, &image, &of_volumes);
     let created = create(
-        steps,
+        context,
         target,
         prepared,
         (name, next_name),
@@ -278,7 +292,7 @@ async fn make_instance(
 }
 
 async fn create(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     (name, next_name): (&str, &mut NextName),
@@ -286,10 +300,10 @@ async fn create(
     calls: &Calls,
 ) -> Result<String, StartError> {
     for discard in &instance.discard {
-        discard_instance(steps, discard).await?;
+        discard_instance(context, discard).await?;
     }
-    let config = container_config(steps, target, prepared, name, what).await?;
-    let runtime = Arc::clone(&steps.runtime);
+    let config = container_config(context, target, prepared, name, what).await?;
+    let runtime = Arc::clone(&context.runtime);
     let sandbox_id = prepared.sandbox_id.clone();
     let sandbox_config = prepared.sandbox_config.clone();
     let call = next_name.call(instance.restart_count);
@@ -300,25 +314,25 @@ async fn create(
     });
     let id = created.await.map_err(|error| {
         if error.kind == RuntimeErrorKind::AlreadyExists {
-            next_name.refused(call, steps.moment().monotonic);
+            next_name.refused(call, context.moment().monotonic);
         }
         StartError::of_call("CreateContainerError", error)
     })?;
     next_name.used();
-    steps.observer.note_owner(&id, target.identity);
+    context.observer.note_owner(&id, target.identity);
     let message = format!("Created container {name}");
-    steps
+    context
         .events
         .normal(target.identity, name, "Created", &message);
     Ok(id)
 }
 
 /// Removes an instance that never ran.
-async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartError> {
+async fn discard_instance(context: &StepContext, discard: &Discard) -> Result<(), StartError> {
     let id = &discard.container_id;
     let removed = match discard.start_was_abandoned {
-        true => created::removal(id, abandoned_start::remove(&*steps.runtime, id).await),
-        false => created::remove_created(steps, id).await,
+        true => created::removal(id, abandoned_start::remove(&*context.runtime, id).await),
+        false => created::remove_created(context, id).await,
     };
     match removed {
         Ok(Removal::Removed | Removal::Kept) => Ok(()),
@@ -344,7 +358,7 @@ fn process_namespace_of<'a>(
 }
 
 async fn container_config(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     prepared: &Prepared,
     name: &str,
@@ -353,7 +367,7 @@ async fn container_config(
     const REASON: &str = "CreateContainerConfigError";
     let spec = spec_of(target, name)?;
     let spec = &*spec;
-    let files = steps
+    let files = context
         .host
         .make_container_files(target.identity, name, instance.restart_count)
         .await
@@ -369,18 +383,18 @@ async fn container_config(
     let failed = |error: StepError| StartError::of_step(REASON, &error);
     let recursive_read_only = match cri_requests::wants_recursive_read_only(spec) {
         true => {
-            let features = runtime_handler::features(steps, target.pod).await;
+            let features = runtime_handler::features(context, target.pod).await;
             features.map_err(failed)?.recursive_read_only_mounts
         }
         false => false,
     };
     let runtime = match cri_requests::depends_on_version(target.pod, spec) {
-        true => Some(steps.runtime.version().await),
+        true => Some(context.runtime.version().await),
         false => None,
     };
     let runtime = runtime.transpose();
     let runtime = runtime.map_err(|error| StartError::of_call(REASON, error))?;
-    let env_files = of_volumes::read_env_files(steps, target, spec, &prepared.volumes);
+    let env_files = of_volumes::read_env_files(context, target, spec, &prepared.volumes);
     let env_files = env_files.await.map_err(failed)?;
     let volume_images = image::ids(volume_images);
     let input = ContainerInput {
@@ -390,7 +404,7 @@ async fn container_config(
         attempt: instance.restart_count,
         image_id: &image.id,
         image_user: &image.user,
-        node: &steps.facts,
+        node: &context.facts,
         ids: prepared.ids,
         pod_ips: &prepared.pod_ips,
         volumes: &prepared.volumes,
@@ -403,7 +417,7 @@ async fn container_config(
         hosts_file: prepared.hosts_file.clone(),
         termination_log,
     };
-    let sub_paths = of_volumes::bind_sub_paths(steps, target, &input)
+    let sub_paths = of_volumes::bind_sub_paths(context, target, &input)
         .await
         .map_err(failed)?;
     let mut config = cri_requests::container_config(&ContainerInput {

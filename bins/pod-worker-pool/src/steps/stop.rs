@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::calls::Calls;
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::StepError;
 use super::memory::Memory;
 use super::pre_stop::{self, BeforeSigterm};
@@ -29,7 +29,7 @@ enum Stopped {
 
 /// Stops instances while their pod lives on, all at once.
 pub(super) async fn stop_containers(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     stops: &[ContainerStop],
     memory: &mut Memory,
@@ -38,23 +38,23 @@ pub(super) async fn stop_containers(
         if let Some(reason) = stop.reason
             && memory.known.note_kill(&stop.container_id, reason)
         {
-            steps
+            context
                 .events
                 .normal(identity, &stop.name, "Killing", &stop.message);
         }
     }
-    let orders = order_stops(steps, stops, memory);
+    let orders = order_stops(context, stops, memory);
     let turns = StopTurns::default();
-    carry_out_stops(steps, identity, (stops, &orders), &turns, memory).await
+    carry_out_stops(context, identity, (stops, &orders), &turns, memory).await
 }
 
 /// How long each instance gets once its stop begins, whichever process ends it.
 pub(super) fn order_stops(
-    steps: &Steps,
+    context: &StepContext,
     stops: &[ContainerStop],
     memory: &mut Memory,
 ) -> Vec<StopOrder> {
-    let now = steps.moment();
+    let now = context.moment();
     let known = &mut memory.known;
     stops
         .iter()
@@ -65,13 +65,13 @@ pub(super) fn order_stops(
 /// Begins the stops: who calls it sends the signals before anything can cut it
 /// short. The record says when that was a little later.
 fn begin_stops(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     stops: &[ContainerStop],
     orders: &[StopOrder],
     memory: &mut Memory,
 ) -> Vec<StopOrder> {
-    let now = steps.moment();
+    let now = context.moment();
     let known = &mut memory.known;
     let begun = stops
         .iter()
@@ -79,7 +79,7 @@ fn begin_stops(
         .map(|(stop, order)| known.begin_stop(&stop.container_id, *order, now));
     let begun = begun.collect();
     memory.update_record();
-    steps.records.save_later(identity, &memory.record);
+    context.records.save_later(identity, &memory.record);
     begun
 }
 
@@ -87,7 +87,7 @@ fn begin_stops(
 /// sent: the next process goes on with the same deadlines. What else the stops wait for tells
 /// its end to `turns`.
 pub(super) async fn carry_out_stops(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     (stops, orders): (&[ContainerStop], &[StopOrder]),
     turns: &StopTurns,
@@ -98,13 +98,13 @@ pub(super) async fn carry_out_stops(
     }
     let pre_stops: Vec<BeforeSigterm> = stops
         .iter()
-        .map(|stop| pre_stop::intend(steps, stop, memory))
+        .map(|stop| pre_stop::intend(context, stop, memory))
         .collect();
     memory.update_record();
-    steps.save_record(identity, memory).await;
-    let orders = begin_stops(steps, identity, stops, orders, memory);
+    context.save_record(identity, memory).await;
+    let orders = begin_stops(context, identity, stops, orders, memory);
     let stopping = (stops, &orders[..], &pre_stops[..]);
-    let results = stop_all(steps, identity, stopping, turns, memory).await;
+    let results = stop_all(context, identity, stopping, turns, memory).await;
     let mut failure: Option<StepError> = None;
     for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
         let id = &stop.container_id;
@@ -123,7 +123,7 @@ pub(super) async fn carry_out_stops(
         None => Ok(()),
         Some(error) => {
             memory.update_record();
-            steps.save_record(identity, memory).await;
+            context.save_record(identity, memory).await;
             Err(error)
         }
     }
@@ -132,7 +132,7 @@ pub(super) async fn carry_out_stops(
 /// Stops instances at once, each after its preStop hook and when its turn has come; with
 /// each result how long it took. The end of a hook is recorded when it comes.
 async fn stop_all(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     (stops, orders, pre_stops): (&[ContainerStop], &[StopOrder], &[BeforeSigterm]),
     turns: &StopTurns,
@@ -147,7 +147,7 @@ async fn stop_all(
     let all = all.map(|((stop, order), before)| async move {
         let until = begun + order.timeout;
         if !matches!(before, BeforeSigterm::Nothing) {
-            pre_stop::run(steps, identity, stop, before, until, (hooks, pod_ip)).await;
+            pre_stop::run(context, identity, stop, before, until, (hooks, pod_ip)).await;
             // Nobody takes it any more when the step was dropped.
             let _ = ended.send(stop.container_id.clone());
         }
@@ -159,7 +159,7 @@ async fn stop_all(
             false => order.timeout,
         };
         let result = match has_turn {
-            true => stop_one(steps, stop, timeout, calls)
+            true => stop_one(context, stop, timeout, calls)
                 .await
                 .map(|()| Stopped::Yes),
             false => Ok(Stopped::NotYet),
@@ -176,7 +176,7 @@ async fn stop_all(
             Some(id) = ends.recv() => {
                 memory.known.note_pre_stop(&id, PreStop::Ended);
                 memory.update_record();
-                steps.records.save_later(identity, &memory.record);
+                context.records.save_later(identity, &memory.record);
             }
         }
     }
@@ -186,19 +186,19 @@ async fn stop_all(
 /// deadline that follows: containerd takes one whose caller leaves just after it
 /// came for one whose SIGTERM was sent, and never sends it again.
 async fn stop_one(
-    steps: &Steps,
+    context: &StepContext,
     stop: &ContainerStop,
     timeout: Duration,
     calls: &Calls,
 ) -> Result<(), StepError> {
     let stopped = match stop.how {
         StopHow::Stop | StopHow::StopUnknown => {
-            let runtime = Arc::clone(&steps.runtime);
+            let runtime = Arc::clone(&context.runtime);
             let id = stop.container_id.clone();
             let call = async move { runtime.stop_container(&id, timeout).await };
             calls.run("StopContainer", call).await
         }
-        StopHow::Remove => steps.runtime.remove_container(&stop.container_id).await,
+        StopHow::Remove => context.runtime.remove_container(&stop.container_id).await,
     };
     unless_gone(stop, stopped)
 }

@@ -8,7 +8,7 @@ use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{self, Goal, Plan, REFUSED_REASON, Work};
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::job::{Outcome, SyncInput};
 use super::memory::{Announcement, Memory};
@@ -25,7 +25,7 @@ const MAX_ROUNDS: usize = 32;
 
 /// Brings a pod to what is desired.
 pub(super) async fn sync(
-    steps: &Steps,
+    context: &StepContext,
     desired: &DesiredPod,
     input: &SyncInput,
     memory: &mut Memory,
@@ -37,13 +37,13 @@ pub(super) async fn sync(
         }
     };
     // What a claim stands for is judged, and opened, like any path of the node.
-    let objects = steps.objects.known(&source_pod);
+    let objects = context.objects.known(&source_pod);
     let pod = local_objects::with_claimed_volumes(&source_pod, &objects);
-    let refused = steps.policy.judge_and_register(desired, &pod);
+    let refused = context.policy.judge_and_register(desired, &pod);
     let has_room = !input.resize_is_pending;
-    let pod = match resize::in_force(steps, desired.identity(), pod, has_room, memory).await {
+    let pod = match resize::in_force(context, desired.identity(), pod, has_room, memory).await {
         Ok(pod) => pod,
-        Err(error) => return failed(steps, desired.identity(), error),
+        Err(error) => return failed(context, desired.identity(), error),
     };
     let target = Target {
         refused,
@@ -51,39 +51,39 @@ pub(super) async fn sync(
         source_pod: &source_pod,
         pod: &pod,
         started_with: desired.started_with(),
-        noted_start: start_time::note_start(steps, desired.identity(), &pod, memory).await,
+        noted_start: start_time::note_start(context, desired.identity(), &pod, memory).await,
     };
     memory.pulls.retain_wanted(target.pod);
-    match converge_in_time(steps, &target, input, memory).await {
+    match converge_in_time(context, &target, input, memory).await {
         Ok(outcome) => outcome,
-        Err(error) => failed(steps, target.identity, error),
+        Err(error) => failed(context, target.identity, error),
     }
 }
 
-fn failed(steps: &Steps, identity: &PodIdentity, error: StepError) -> Outcome {
-    steps.publisher.failed(identity.uid(), &error.message);
+fn failed(context: &StepContext, identity: &PodIdentity, error: StepError) -> Outcome {
+    context.publisher.failed(identity.uid(), &error.message);
     Outcome::Failed(error)
 }
 
 /// At the pod's deadline the plan is to end it, whatever hangs or is to be tried again.
 async fn converge_in_time(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &SyncInput,
     memory: &mut Memory,
 ) -> Result<Outcome, StepError> {
-    if let Some(left) = start_time::time_left(steps, target) {
-        let deadline = steps.clock.now().plus(left);
-        let converging = converge(steps, target, input, memory);
+    if let Some(left) = start_time::time_left(context, target) {
+        let deadline = context.clock.now().plus(left);
+        let converging = converge(context, target, input, memory);
         if let Ok(outcome) = tokio::time::timeout(left, converging).await {
             return outcome.map_err(|error| error.at_latest(Some(deadline)));
         }
     }
-    converge(steps, target, input, memory).await
+    converge(context, target, input, memory).await
 }
 
 async fn converge(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &SyncInput,
     memory: &mut Memory,
@@ -93,14 +93,14 @@ async fn converge(
     let mut failure: Option<StepError> = None;
     memory.sync_begins();
     for _ in 0..MAX_ROUNDS {
-        let observation = look(steps, target, memory).await?;
-        let plan = plan_with_objects(steps, target, input, &observation, memory).await?;
+        let observation = look(context, target, memory).await?;
+        let plan = plan_with_objects(context, target, input, &observation, memory).await?;
         let error = failure.as_ref().map_or("", |failure| &failure.message);
-        publish(steps, target, &observation, &plan, memory, error);
+        publish(context, target, &observation, &plan, memory, error);
         match plan {
             Plan::End(cause) => {
                 if let Some((reason, message)) = cause.failure() {
-                    steps.events.normal(target.identity, "", reason, message);
+                    context.events.normal(target.identity, "", reason, message);
                 }
                 return Ok(Outcome::Ended(cause));
             }
@@ -112,16 +112,16 @@ async fn converge(
                 volumes,
             } => {
                 if why.is_some() {
-                    sandbox::stop_for_new_sandbox(steps, target, &stop, memory).await?;
+                    sandbox::stop_for_new_sandbox(context, target, &stop, memory).await?;
                 }
-                sandbox::prepare(steps, target, &volumes, memory).await?;
+                sandbox::prepare(context, target, &volumes, memory).await?;
                 let made =
-                    sandbox::new_sandbox(steps, target, &observation, attempt, &first, memory);
+                    sandbox::new_sandbox(context, target, &observation, attempt, &first, memory);
                 images.extend(made.await?);
             }
             Plan::StopSandboxes { sandboxes, stops } => {
                 let stopped =
-                    sandbox::stop_surplus_sandboxes(steps, target, &sandboxes, &stops, memory);
+                    sandbox::stop_surplus_sandboxes(context, target, &sandboxes, &stops, memory);
                 if let Err(error) = stopped.await {
                     for id in &sandboxes {
                         memory.known.note_sandbox(id, SandboxKnown::StopFailed);
@@ -130,17 +130,17 @@ async fn converge(
                 }
             }
             Plan::Work(work) if work.has_nothing_to_do_now() => {
-                return Ok(rest(steps, target, &observation, &work, failure, memory).await);
+                return Ok(rest(context, target, &observation, &work, failure, memory).await);
             }
             Plan::Work(work) => {
-                announce_waits(steps, target, &work, memory);
-                let failed = carry_out(steps, target, &observation, work, &mut images, memory);
+                announce_waits(context, target, &work, memory);
+                let failed = carry_out(context, target, &observation, work, &mut images, memory);
                 let failed = match failed.await {
                     Ok(None) => continue,
                     Ok(Some(error)) => error.and_before(failure),
                     Err(error) => return Err(error.and_before(failure)),
                 };
-                let wake_at = look_after_failure(steps, target, input, &failed, memory);
+                let wake_at = look_after_failure(context, target, input, &failed, memory);
                 let wake_at = wake_at.await?;
                 return Ok(Outcome::Failed(failed.at_latest(wake_at)));
             }
@@ -155,15 +155,15 @@ async fn converge(
 
 /// Nothing is to be done now, unless the pod's cgroup has other limits.
 async fn rest(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     work: &Work,
     failure: Option<StepError>,
     memory: &mut Memory,
 ) -> Outcome {
-    announce_waits(steps, target, work, memory);
-    let settled = pod_cgroup::settle(steps, target, observation, memory).await;
+    announce_waits(context, target, work, memory);
+    let settled = pod_cgroup::settle(context, target, observation, memory).await;
     let failure = match settled {
         Ok(()) => failure,
         Err(error) => Some(error.and_before(failure)),
@@ -178,7 +178,7 @@ async fn rest(
 
 /// Stops come first and are looked at before anything is started.
 async fn carry_out(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     work: Work,
@@ -186,17 +186,17 @@ async fn carry_out(
     memory: &mut Memory,
 ) -> Result<Option<StepError>, StepError> {
     if !work.stops.is_empty() {
-        stop::stop_containers(steps, target.identity, &work.stops, memory).await?;
+        stop::stop_containers(context, target.identity, &work.stops, memory).await?;
         return Ok(None);
     }
-    post_start::begin(steps, target, &work.post_starts, memory).await;
-    let resized = Box::pin(resize::resize(steps, target, &work.resizes, memory)).await;
-    resize::note(steps, target, &resized, memory);
+    post_start::begin(context, target, &work.post_starts, memory).await;
+    let resized = Box::pin(resize::resize(context, target, &work.resizes, memory)).await;
+    resize::note(context, target, &resized, memory);
     match resized {
         Ok(()) if !work.resizes.is_empty() => Ok(None),
         // Others are started, and files refreshed, all the same.
         resized => {
-            let failure = start_or_refresh(steps, target, observation, work, images, memory);
+            let failure = start_or_refresh(context, target, observation, work, images, memory);
             let failure = failure.await?;
             Ok(match failure {
                 Some(failure) => Some(failure.and_before(resized.err())),
@@ -207,7 +207,7 @@ async fn carry_out(
 }
 
 async fn start_or_refresh(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     work: Work,
@@ -215,33 +215,33 @@ async fn start_or_refresh(
     memory: &mut Memory,
 ) -> Result<Option<StepError>, StepError> {
     if work.starts.is_empty() {
-        return Ok(volumes::refresh(steps, target, &work.refreshes, memory)
+        return Ok(volumes::refresh(context, target, &work.refreshes, memory)
             .await
             .err());
     }
     let resources = pod_cgroup::around(target, &work.resizes);
-    pod_cgroup::ensure(steps, target, resources, memory).await?;
-    volumes::make(steps, target, &work.volumes, memory).await?;
+    pod_cgroup::ensure(context, target, resources, memory).await?;
+    volumes::make(context, target, &work.volumes, memory).await?;
     let volumes = (&memory.volumes, &memory.objects);
     let prepared =
-        containers::prepare_containers(steps, target, observation, &work.starts, volumes).await?;
-    Ok(start::start_all(steps, target, &prepared, work.starts, images, memory).await)
+        containers::prepare_containers(context, target, observation, &work.starts, volumes).await?;
+    Ok(start::start_all(context, target, &prepared, work.starts, images, memory).await)
 }
 
 /// Some containers could not be started; others may have been, or wait for
 /// something else: until when is the answer.
 async fn look_after_failure(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &SyncInput,
     error: &StepError,
     memory: &mut Memory,
 ) -> Result<Option<UnixNanos>, StepError> {
-    let observation = steps
+    let observation = context
         .observe(target.identity, Some(target.pod), memory)
         .await?;
-    let plan = next_plan(steps, target, input, &observation, memory);
-    publish(steps, target, &observation, &plan, memory, &error.message);
+    let plan = next_plan(context, target, input, &observation, memory);
+    publish(context, target, &observation, &plan, memory, &error.message);
     Ok(match plan {
         Plan::Work(work) => work.wake_at,
         _ => None,
@@ -250,34 +250,36 @@ async fn look_after_failure(
 
 /// What the runtime has of the pod now; what is of no use any more is forgotten.
 async fn look(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     memory: &mut Memory,
 ) -> Result<Observation, StepError> {
-    let observation = steps
+    let observation = context
         .observe(target.identity, Some(target.pod), memory)
         .await?;
-    sandbox::adopt_cgroup(steps, target, &observation, memory).await;
-    memory.objects = steps.objects.known(target.source_pod);
-    post_start::take_ended(steps, target, &observation, memory);
+    sandbox::adopt_cgroup(context, target, &observation, memory).await;
+    memory.objects = context.objects.known(target.source_pod);
+    post_start::take_ended(context, target, &observation, memory);
     memory.known.observed(&observation);
     memory.hooks.observed(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
         Announcement::Stopping(_) | Announcement::Changed | Announcement::Resize => true,
     });
-    steps.save_record_if_changed(target.identity, memory).await;
+    context
+        .save_record_if_changed(target.identity, memory)
+        .await;
     Ok(observation)
 }
 
 fn next_plan(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &SyncInput,
     observation: &Observation,
     memory: &Memory,
 ) -> Plan {
-    steps.plan_for(
+    context.plan_for(
         Goal::Run {
             pod: target.pod,
             started_with: target.started_with,
@@ -295,18 +297,18 @@ fn next_plan(
 /// # Errors
 /// When the pod is another one by what is known now.
 async fn plan_with_objects(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     input: &SyncInput,
     observation: &Observation,
     memory: &mut Memory,
 ) -> Result<Plan, StepError> {
-    let mut plan = next_plan(steps, target, input, observation, memory);
+    let mut plan = next_plan(context, target, input, observation, memory);
     let waits = plan.makes_something() && memory.objects.has_unknown();
     if waits && !memory.has_waited_for_objects {
         memory.has_waited_for_objects = true;
-        memory.objects = steps.objects.settled(target.source_pod).await;
-        plan = next_plan(steps, target, input, observation, memory);
+        memory.objects = context.objects.settled(target.source_pod).await;
+        plan = next_plan(context, target, input, observation, memory);
     }
     if plan.makes_something() && has_found_claim(target.pod, &memory.objects) {
         // It is a path of the node now, which the node policy has not judged yet. When it
@@ -317,7 +319,7 @@ async fn plan_with_objects(
     Ok(plan)
 }
 
-fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut Memory) {
+fn announce_waits(context: &StepContext, target: &Target<'_>, work: &Work, memory: &mut Memory) {
     for wait in &work.waits {
         let announcement = Announcement::BackOff(wait.container_id.clone());
         if memory.announced.insert(announcement) {
@@ -328,7 +330,7 @@ fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut 
                 target.identity.namespace(),
                 target.identity.uid()
             );
-            steps
+            context
                 .events
                 .warning(target.identity, &wait.name, "BackOff", &message);
         }
@@ -336,14 +338,14 @@ fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut 
 }
 
 fn publish(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     observation: &Observation,
     plan: &Plan,
     memory: &mut Memory,
     error: &str,
 ) {
-    resize::announce(steps, target, plan, memory);
+    resize::announce(context, target, plan, memory);
     let mut reasons = memory.reasons.clone();
     if let Some(refused) = &target.refused {
         reasons.extend(target.pod.all_containers().map(|(_, spec)| {
@@ -371,8 +373,8 @@ fn publish(
             .collect(),
         is_refused: target.refused.is_some(),
         sync_error: error.to_owned(),
-        last_plan: plan::describe(plan, steps.clock.now()),
+        last_plan: plan::describe(plan, context.clock.now()),
         is_observed: true,
     };
-    steps.publisher.findings(target.identity.uid(), findings);
+    context.publisher.findings(target.identity.uid(), findings);
 }

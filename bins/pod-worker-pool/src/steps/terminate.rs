@@ -16,7 +16,7 @@ use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
 use pod_lifecycle::{DesiredPod, Subject, Termination};
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::created::Removal;
 use super::error::{Retry, StepError};
 use super::job::Outcome;
@@ -38,18 +38,18 @@ const MAX_ROUNDS: usize = 5;
 
 /// Stops everything of a pod.
 pub(super) async fn terminate(
-    steps: &Steps,
+    context: &StepContext,
     subject: &Subject,
     termination: &Termination,
     memory: &mut Memory,
 ) -> Outcome {
-    match stop_pod(steps, subject, termination, memory).await {
+    match stop_pod(context, subject, termination, memory).await {
         Ok(()) => Outcome::Stopped,
         Err(error) => {
             let identity = subject.identity();
-            steps.publisher.failed(identity.uid(), &error.message);
+            context.publisher.failed(identity.uid(), &error.message);
             let message = format!("error killing pod: {}", error.message);
-            steps
+            context
                 .events
                 .warning(identity, "", "FailedKillPod", &message);
             Outcome::Failed(error)
@@ -58,7 +58,7 @@ pub(super) async fn terminate(
 }
 
 async fn stop_pod(
-    steps: &Steps,
+    context: &StepContext,
     subject: &Subject,
     termination: &Termination,
     memory: &mut Memory,
@@ -71,33 +71,33 @@ async fn stop_pod(
         is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
     };
     let no_probes = ProbeVerdicts::default();
-    announce_change(steps, identity, termination, memory);
-    record_what_nothing_else_tells(steps, identity, termination, memory).await;
+    announce_change(context, identity, termination, memory);
+    record_what_nothing_else_tells(context, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
-        let observation = steps.observe(identity, None, memory).await?;
+        let observation = context.observe(identity, None, memory).await?;
         note_former_sandboxes(&observation, termination, memory);
-        let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
+        let stop = match context.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
                 memory.calls.settle(CALLS_MAY_TAKE).await;
                 continue;
             }
             Plan::StopPod(stop) => stop,
             Plan::Stopped => {
-                publish_termination(steps, identity, &observation, &[], memory);
+                publish_termination(context, identity, &observation, &[], memory);
                 return Ok(());
             }
             Plan::CleanUp(what) => {
-                publish_termination(steps, identity, &observation, &[], memory);
-                return clear_away(steps, identity, termination, what, memory).await;
+                publish_termination(context, identity, &observation, &[], memory);
+                return clear_away(context, identity, termination, what, memory).await;
             }
             other => return Err(StepError::out_of_place(&other)),
         };
-        let orders = stop::order_stops(steps, &stop.containers, memory);
-        publish_termination(steps, identity, &observation, &orders, memory);
+        let orders = stop::order_stops(context, &stop.containers, memory);
+        publish_termination(context, identity, &observation, &orders, memory);
         for stop in &stop.containers {
             let announcement = Announcement::Stopping(stop.container_id.clone());
             if memory.announced.insert(announcement) {
-                steps
+                context
                     .events
                     .normal(identity, &stop.name, "Killing", &stop.message);
             }
@@ -105,12 +105,12 @@ async fn stop_pod(
         }
         let turns = StopTurns::default();
         let what = (&stop.containers[..], &orders[..]);
-        let stops = stop::carry_out_stops(steps, identity, what, &turns, memory);
+        let stops = stop::carry_out_stops(context, identity, what, &turns, memory);
         let (stopped, all_removed) =
-            join(stops, remove_all_created(steps, &stop.created, &turns)).await;
+            join(stops, remove_all_created(context, &stop.created, &turns)).await;
         stopped?;
         if all_removed? {
-            sandbox::stop_sandboxes(steps, &stop.sandboxes, memory).await?;
+            sandbox::stop_sandboxes(context, &stop.sandboxes, memory).await?;
         }
     }
     Err(StepError::new(
@@ -145,14 +145,14 @@ fn note_former_sandboxes(
 /// Before anything of the pod is looked at: where nothing of it runs, or the runtime does
 /// not answer, no stop is recorded, and another process would know of no eviction.
 async fn record_what_nothing_else_tells(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     termination: &Termination,
     memory: &mut Memory,
 ) {
     if termination.cause.is_known_by_record_alone() {
         memory.record.termination = Some(termination.clone());
-        steps.save_record(identity, memory).await;
+        context.save_record(identity, memory).await;
     }
 }
 
@@ -160,12 +160,12 @@ async fn record_what_nothing_else_tells(
 /// started meanwhile, so that the next round has to stop it. One that the runtime cannot
 /// remove keeps nothing else from ending.
 async fn remove_all_created(
-    steps: &Steps,
+    context: &StepContext,
     created: &[CreatedContainer],
     turns: &StopTurns,
 ) -> Result<bool, StepError> {
     let removals = created.iter().map(|container| async {
-        let removed = match created::remove_created(steps, &container.container_id).await {
+        let removed = match created::remove_created(context, &container.container_id).await {
             Ok(removal) => Ok(removal != Removal::Started),
             Err(error) => {
                 let what = format!("cannot remove container {}", container.name);
@@ -181,13 +181,13 @@ async fn remove_all_created(
 }
 
 fn publish_termination(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     observation: &Observation,
     orders: &[StopOrder],
     memory: &Memory,
 ) {
-    steps.publisher.findings(
+    context.publisher.findings(
         identity.uid(),
         Findings {
             observation: observation.clone(),
@@ -198,7 +198,7 @@ fn publish_termination(
             restarted_after_kill: BTreeSet::new(),
             resources: resize::known(observation, memory),
             resize: None,
-            is_refused: steps.policy.refuses(identity.uid()),
+            is_refused: context.policy.refuses(identity.uid()),
             sync_error: String::new(),
             last_plan: describe_termination(orders),
             is_observed: true,
@@ -208,7 +208,7 @@ fn publish_termination(
 
 /// Clears away what a stopped pod had on the node.
 pub(super) async fn clean_up(
-    steps: &Steps,
+    context: &StepContext,
     pod: &DesiredPod,
     termination: &Termination,
     memory: &mut Memory,
@@ -216,14 +216,14 @@ pub(super) async fn clean_up(
     let identity = pod.identity();
     let (nothing, no_probes) = (Observation::default(), ProbeVerdicts::default());
     let goal = Goal::CleanUp(termination);
-    let cleared = match steps.plan_for(goal, &no_probes, &nothing, memory) {
-        Plan::CleanUp(what) => clear_away(steps, identity, termination, what, memory).await,
+    let cleared = match context.plan_for(goal, &no_probes, &nothing, memory) {
+        Plan::CleanUp(what) => clear_away(context, identity, termination, what, memory).await,
         other => Err(StepError::out_of_place(&other)),
     };
     match cleared {
         Ok(()) => Outcome::CleanedUp,
         Err(error) => {
-            steps.publisher.failed(identity.uid(), &error.message);
+            context.publisher.failed(identity.uid(), &error.message);
             Outcome::Failed(error)
         }
     }
@@ -231,7 +231,7 @@ pub(super) async fn clean_up(
 
 /// Says once that the pod ends because it was changed.
 fn announce_change(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     termination: &Termination,
     memory: &mut Memory,
@@ -240,12 +240,12 @@ fn announce_change(
         && memory.announced.insert(Announcement::Changed)
     {
         tracing::info!(pod = %identity, message, "a running pod was changed");
-        steps.events.normal(identity, "", "SpecChanged", &message);
+        context.events.normal(identity, "", "SpecChanged", &message);
     }
 }
 
 async fn clear_away(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     termination: &Termination,
     what: CleanUp,
@@ -255,29 +255,29 @@ async fn clear_away(
     memory.files.clear();
     memory.volumes.clear();
     memory.objects = Objects::default();
-    steps.objects.forget(identity.uid());
-    steps.host.tear_down_volumes(identity.uid()).await?;
-    steps.files_in_memory.release(identity.uid());
-    steps.host.remove_pod_cgroup(identity.uid()).await?;
+    context.objects.forget(identity.uid());
+    context.host.tear_down_volumes(identity.uid()).await?;
+    context.files_in_memory.release(identity.uid());
+    context.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {
-        steps.host.remove_pod_directory(identity.uid()).await?;
+        context.host.remove_pod_directory(identity.uid()).await?;
     }
     if what.removes_instances {
-        steps.host.remove_pod_logs(identity).await?;
-        let removed = removal::remove_instances(&*steps.runtime, identity).await;
+        context.host.remove_pod_logs(identity).await?;
+        let removed = removal::remove_instances(&*context.runtime, identity).await;
         removed.map_err(|error| {
             StepError::from(error).while_doing("cannot remove the former version of the pod")
         })?;
         memory.sandboxes_if_begun_anew.clear();
         memory.record.former_sandboxes.clear();
     }
-    close_record(steps, identity, termination, what, memory).await
+    close_record(context, identity, termination, what, memory).await
 }
 
 /// Nothing is left to do: a record is of use only where nothing else tells that
 /// the pod has ended.
 async fn close_record(
-    steps: &Steps,
+    context: &StepContext,
     identity: &PodIdentity,
     termination: &Termination,
     what: CleanUp,
@@ -298,9 +298,9 @@ async fn close_record(
     };
     // A shutdown of the node waits for no disk, and the next boot needs no record.
     if !what.must_be_recorded || termination.cause.ends_with_the_boot() {
-        steps.save_record(identity, memory).await;
+        context.save_record(identity, memory).await;
         return Ok(());
     }
-    let saved = steps.records.save(identity, &memory.record).await;
+    let saved = context.records.save(identity, &memory.record).await;
     saved.map_err(|error| StepError::from(error).while_doing("cannot record the end of the pod"))
 }

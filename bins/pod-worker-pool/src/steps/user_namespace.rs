@@ -4,7 +4,7 @@ use cri::v1::VersionResponse;
 use node_layout::IdRange;
 use pod::runtime_class;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::runtime_handler;
 use super::target::Target;
@@ -12,19 +12,22 @@ use super::target::Target;
 /// The ids of the pod, written down before anybody uses them; `None` for a pod with the
 /// node's users. A runtime that does not know of user namespaces would give the pod the
 /// node's users without a word, so there the pod waits.
-pub(super) async fn ids(steps: &Steps, target: &Target<'_>) -> Result<Option<IdRange>, StepError> {
+pub(super) async fn ids(
+    context: &StepContext,
+    target: &Target<'_>,
+) -> Result<Option<IdRange>, StepError> {
     if !cri_requests::has_user_namespace(target.pod) {
         return Ok(None);
     }
-    let features = runtime_handler::features(steps, target.pod).await?;
+    let features = runtime_handler::features(context, target.pod).await?;
     if !features.user_namespaces {
-        let runtime = steps.runtime.version().await?;
-        let handler = runtime_class::handler(target.pod, &steps.facts.runtime_classes);
+        let runtime = context.runtime.version().await?;
+        let handler = runtime_class::handler(target.pod, &context.facts.runtime_classes);
         let message = lacking(handler.unwrap_or_default(), &runtime);
         return Err(StepError::new(message, Retry::LATER));
     }
     let uid = target.identity.uid();
-    let ids = steps.host.pod_id_range(uid, &steps.agent_ids).await?;
+    let ids = context.host.pod_id_range(uid, &context.agent_ids).await?;
     Ok(Some(ids))
 }
 

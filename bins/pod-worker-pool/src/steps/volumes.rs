@@ -7,7 +7,7 @@ use node_host::NodeError;
 use pod_volumes::{ReadyVolume, Volume, VolumeSpec, WrittenFiles};
 use tokio::time::timeout;
 
-use super::context::Steps;
+use super::context::StepContext;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::Target;
@@ -22,7 +22,7 @@ const REFRESH_WAIT: Duration = Duration::from_secs(2);
 
 /// Makes volumes or finds them made, and notes where they are.
 pub(super) async fn make(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     volumes: &[Volume],
     memory: &mut Memory,
@@ -30,27 +30,29 @@ pub(super) async fn make(
     if volumes.is_empty() {
         return Ok(());
     }
-    let rules = steps.policy.host_path_rules(target.identity.uid());
+    let rules = context.policy.host_path_rules(target.identity.uid());
     let rules = rules.ok_or_else(|| {
         // By a policy that came during this step: the next one says which rule.
         StepError::new("the node policy refuses the pod", Retry::SOON)
     })?;
     let failed = |message: String| {
-        let events = &steps.events;
+        let events = &context.events;
         events.warning(target.identity, "", "FailedMount", &message);
         StepError::new(message, Retry::LATER)
     };
     let bytes = in_memory(volumes, memory);
-    let reserved = steps.files_in_memory.reserve(target.identity.uid(), bytes);
+    let reserved = context
+        .files_in_memory
+        .reserve(target.identity.uid(), bytes);
     reserved.map_err(|full| failed(full.to_string()))?;
-    let made = steps
+    let made = context
         .host
         .make_volumes(target.identity, target.pod, volumes, &rules);
     let names: Vec<&str> = volumes.iter().map(|it| it.name.as_str()).collect();
     let late = format!("volumes are still being made: [{}]", names.join(" "));
     let made = in_time(&late, made).await;
     let mut made = made.map_err(|error| failed(error.message))?;
-    let seen_at = steps.clock.now();
+    let seen_at = context.clock.now();
     for Volume { name, spec } in volumes {
         if let Some(mounted) = made.remove(name) {
             if matches!(spec, VolumeSpec::Files(_)) {
@@ -93,7 +95,7 @@ fn in_memory(volumes: &[Volume], memory: &Memory) -> usize {
 
 /// Looks at volumes of files, and writes again those that are not as they should be.
 pub(super) async fn refresh(
-    steps: &Steps,
+    context: &StepContext,
     target: &Target<'_>,
     volumes: &[Volume],
     memory: &mut Memory,
@@ -104,7 +106,7 @@ pub(super) async fn refresh(
             tracing::info!(pod = %target.identity, volume = name, "the files of a volume change");
         }
     }
-    let made = timeout(REFRESH_WAIT, make(steps, target, volumes, memory)).await;
+    let made = timeout(REFRESH_WAIT, make(context, target, volumes, memory)).await;
     made.unwrap_or_else(|_| {
         let message = "volumes are still being refreshed".to_owned();
         Err(StepError::new(message, Retry::LATER))
