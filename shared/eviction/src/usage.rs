@@ -30,7 +30,8 @@ pub struct PodUsage {
     pub volumes: BTreeMap<String, TreeSize>,
     /// Those of them that lie too deep to be measured: they take more than is said here.
     pub too_deep: BTreeSet<String>,
-    /// Other files in its directory: its hosts file and its termination messages.
+    /// Other files in its directory: its hosts file, termination messages and `configMap`
+    /// volumes.
     pub other: TreeSize,
     /// Its files take more than is said here: they could not all be measured.
     pub is_partial: bool,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::stat;
 use nix::sys::statvfs::statvfs;
-use node_layout::paths::{CONTAINERS, EMPTY_DIR, HOSTS_FILE, VOLUMES, pods};
+use node_layout::paths::{CONFIG_MAP, CONTAINERS, EMPTY_DIR, HOSTS_FILE, VOLUMES, pods};
 use node_layout::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
 use pod::PodIdentity;
 use pod::identity::check_container_name;
@@ -127,15 +127,18 @@ pub(super) fn pod_files(
             inodes: 1,
         };
     }
-    if let Some(termination_logs) = pod.child(CONTAINERS)? {
-        let (size, extent) = size(&termination_logs, 1 + empty_dirs.len())?;
+    let volumes = pod.child(VOLUMES)?;
+    let of_kind = |kind| match &volumes {
+        Some(volumes) => volumes.child(kind),
+        None => Ok(None),
+    };
+    let others = [pod.child(CONTAINERS)?, of_kind(CONFIG_MAP)?];
+    for (index, directory) in others.iter().flatten().enumerate() {
+        let (size, extent) = size(directory, 2 - index + empty_dirs.len())?;
         usage.is_partial |= extent != Extent::Whole;
         usage.other += size;
     }
-    let Some(volumes) = pod.child(VOLUMES)? else {
-        return Ok(usage);
-    };
-    let Some(volumes) = volumes.child(EMPTY_DIR)? else {
+    let Some(volumes) = of_kind(EMPTY_DIR)? else {
         return Ok(usage);
     };
     for (index, name) in empty_dirs.iter().enumerate() {

@@ -98,10 +98,10 @@ pub trait Gauges: Send + Sync {
     /// directories.
     async fn filesystem_usage(&self, path: Option<&Path>) -> Result<FilesystemUsage, NodeError>;
 
-    /// How much a pod's logs, its hosts file, its termination messages and these of its
-    /// `emptyDir` volumes take. Follows no link and enters no mount; what is not there takes
-    /// nothing. Of very many files the answer says how much they take at least, and that it
-    /// is partial: it takes no longer than 20 s.
+    /// How much a pod's logs, its hosts file, its termination messages, its `configMap`
+    /// volumes and these of its `emptyDir` volumes take. Follows no link and enters no mount;
+    /// what is not there takes nothing. Of very many files the answer says how much they take
+    /// at least, and that it is partial: it takes no longer than 20 s.
     async fn pod_files_usage(
         &self,
         pod: &PodIdentity,

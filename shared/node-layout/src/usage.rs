@@ -55,7 +55,8 @@ pub struct PodFilesUsage {
     pub volumes: BTreeMap<String, TreeSize>,
     /// Logs by container name.
     pub logs: BTreeMap<String, TreeSize>,
-    /// Its hosts file, and the files for the termination messages of its containers.
+    /// Its hosts file, the files for the termination messages of its containers, and its
+    /// `configMap` volumes.
     pub other: TreeSize,
     /// Volumes with directories that lie too deep to be gone through, or too many of
     /// them: they take more than what is said here.

@@ -8,6 +8,7 @@ use node_config::DirectoryLayout;
 use node_layout::paths;
 use pod::Pod;
 use pod::PodExt as _;
+use pod_volumes::{Files, FilesKind, VolumeFile, VolumeSpec};
 
 use super::*;
 use crate::test_rules;
@@ -232,6 +233,30 @@ async fn what_containers_write_to_files_that_are_no_volumes_counts_until_they_ar
     node.tear_down_volumes("u1").await.unwrap();
     assert!(used().await.bytes <= before.bytes, "{:?}", used().await);
     node.remove_log(&pod, "d", "id", 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_of_config_maps_count_as_with_a_kubelet() {
+    let case = case();
+    let (node, pod) = (&case.node, Pod::default());
+    let file = VolumeFile {
+        content: vec![1; 5 << 20].into(),
+        mode: 0o644,
+        user: None,
+        group: None,
+    };
+    let volume = Volume {
+        name: "v".to_owned(),
+        spec: VolumeSpec::Files(Files {
+            kind: FilesKind::ConfigMap,
+            files: [("a".to_owned(), file)].into(),
+        }),
+    };
+    node.make_volumes(&identity(), &pod, &[volume], &test_rules::any(&pod))
+        .await
+        .unwrap();
+    let used = node.pod_files_usage(&identity(), &[]).await.unwrap();
+    assert_eq!(used.other.bytes >> 20, 5, "{used:?}");
 }
 
 #[tokio::test]
