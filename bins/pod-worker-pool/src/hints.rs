@@ -1,7 +1,6 @@
 //! Hints: what the runtime's events say, for pleg and for our own workers. Nothing
 //! depends on any of them being heard.
 
-mod pace;
 mod repeated_looks;
 mod unowned;
 
@@ -22,7 +21,6 @@ use crate::pool::PoolHandle;
 use crate::relist::Owners;
 use crate::told_ends::ToldEnds;
 
-use pace::Pace;
 use repeated_looks::{End, RepeatedLooks};
 use unowned::Unowned;
 
@@ -102,7 +100,6 @@ impl Hints {
     async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
         let mut repeated = RepeatedLooks::default();
         let mut unowned = Unowned::default();
-        let mut out_of_memory = Pace::default();
         let mut any = false;
         loop {
             let next = repeated.next().into_iter().chain(unowned.due()).min();
@@ -114,7 +111,7 @@ impl Hints {
                 event = events.stream.next() => match event {
                     Some(Ok(event)) => {
                         any = true;
-                        if !self.ring(&event, pool, &mut repeated, &mut out_of_memory) {
+                        if !self.ring(&event, pool, &mut repeated) {
                             unowned.heard(event.container_id, Instant::now());
                         }
                     }
@@ -131,24 +128,12 @@ impl Hints {
 
     /// Passes an event on, unless nobody knows yet which pod it is about; answers
     /// whether it is known.
-    fn ring(
-        &self,
-        event: &RuntimeEvent,
-        pool: &PoolHandle,
-        repeated: &mut RepeatedLooks,
-        out_of_memory: &mut Pace,
-    ) -> bool {
+    fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle, repeated: &mut RepeatedLooks) -> bool {
         if let Some(end) = event.end {
             self.told_ends.note(&event.container_id, end);
         }
         let told = event.pod_uid.clone();
         let uid = told.or_else(|| self.owners.pod_of(&event.container_id));
-        if event.kind == EventKind::OutOfMemory {
-            let what = uid.as_ref().unwrap_or(&event.container_id);
-            if !out_of_memory.allows(what, Instant::now()) {
-                return true;
-            }
-        }
         match uid {
             Some(uid) if pod::identity::check_uid(&uid).is_ok() => {
                 if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
@@ -251,6 +236,3 @@ impl HintWatch {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -34,8 +34,6 @@ pub enum EventKind {
     Stopped,
     /// It was removed.
     Deleted,
-    /// The kernel killed a process in it for want of memory.
-    OutOfMemory,
 }
 
 /// One event.
@@ -83,8 +81,9 @@ impl std::fmt::Debug for RuntimeEvents {
 pub(crate) const KUBERNETES_NAMESPACE: &str = "k8s.io";
 
 /// The topics that ring the doorbell. Sandboxes are tasks too, so their end is among
-/// them.
-const TASK_TOPICS: [&str; 4] = ["/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete"];
+/// them. `/tasks/oom` is not: a container can make thousands a second whose children run
+/// out of memory, and its own end is another event.
+const TASK_TOPICS: [&str; 3] = ["/tasks/start", "/tasks/exit", "/tasks/delete"];
 
 /// One filter for each topic; containerd sends what matches any of them.
 pub(crate) fn containerd_filters() -> Vec<String> {
@@ -113,7 +112,7 @@ pub(crate) fn from_cri(response: ContainerEventResponse) -> Option<RuntimeEvent>
 /// The event in a containerd envelope; `None` for what says nothing about a container,
 /// such as the end of an exec, and for what is malformed.
 pub(crate) fn from_containerd(envelope: containerd::types::Envelope) -> Option<RuntimeEvent> {
-    use containerd::events::{TaskDelete, TaskExit, TaskOom, TaskStart};
+    use containerd::events::{TaskDelete, TaskExit, TaskStart};
 
     if envelope.namespace != KUBERNETES_NAMESPACE {
         return None;
@@ -140,11 +139,6 @@ pub(crate) fn from_containerd(envelope: containerd::types::Envelope) -> Option<R
             let first_process = delete.id.is_empty() || delete.id == delete.container_id;
             first_process.then(|| event(delete.container_id, EventKind::Deleted, None))?
         }
-        "containerd.events.TaskOOM" => event(
-            TaskOom::decode(bytes).ok()?.container_id,
-            EventKind::OutOfMemory,
-            None,
-        ),
         _ => None,
     }
 }
@@ -171,7 +165,7 @@ fn end(exit: &containerd::events::TaskExit) -> Option<End> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use containerd::events::{TaskExit, TaskOom};
+    use containerd::events::{TaskExit, TaskStart};
     use containerd::types::Envelope;
 
     fn envelope(namespace: &str, name: &str, message: &impl Message) -> Envelope {
@@ -229,19 +223,16 @@ mod tests {
 
     #[test]
     fn other_namespaces_unknown_types_and_bad_bytes_are_passed_over() {
-        let oom = TaskOom {
+        let start = TaskStart {
             container_id: "c1".into(),
+            ..TaskStart::default()
         };
-        assert!(from_containerd(envelope("k8s.io", "containerd.events.TaskOOM", &oom)).is_some());
-        assert_eq!(
-            from_containerd(envelope("moby", "containerd.events.TaskOOM", &oom)),
-            None
-        );
-        assert_eq!(
-            from_containerd(envelope("k8s.io", "containerd.events.Other", &oom)),
-            None
-        );
-        let mut bad = envelope("k8s.io", "containerd.events.TaskOOM", &oom);
+        let name = "containerd.events.TaskStart";
+        assert!(from_containerd(envelope("k8s.io", name, &start)).is_some());
+        assert_eq!(from_containerd(envelope("moby", name, &start)), None);
+        let other = envelope("k8s.io", "containerd.events.TaskOOM", &start);
+        assert_eq!(from_containerd(other), None);
+        let mut bad = envelope("k8s.io", name, &start);
         if let Some(event) = &mut bad.event {
             event.value = vec![0xff; 7];
         }

@@ -359,11 +359,6 @@ impl SimulatedRuntime {
         self.end_by_itself(id, code);
     }
 
-    /// The kernel kills some process in a container, which lives on.
-    pub fn run_out_of_memory(&self, id: &str) {
-        self.publish(id, EventKind::OutOfMemory, None);
-    }
-
     /// The connection of all callers is closed, as where whoever kept it dies too. As in
     /// containerd the starts under way are given up: there never is a process, and the
     /// container cannot be started any more. One that is being made is made all the
