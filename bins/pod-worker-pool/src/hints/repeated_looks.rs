@@ -5,7 +5,7 @@
 //! rings after that. So an end is looked after a few more times, soon and then
 //! less soon, until it shows; pleg's relist is the net below that.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ const WAITS: [Duration; 6] = [
 const MAX_LOOKED_AFTER: usize = 1024;
 
 /// An end that may not show yet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct End {
     /// Its pod.
     pub(super) uid: String,
@@ -36,35 +36,30 @@ pub(super) struct End {
 /// The ends that are looked after. Pure: the caller brings the clock.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedLooks {
-    due: BTreeSet<(Instant, End)>,
     /// When each is due, and how many waits it has had.
-    known: HashMap<End, (Instant, usize)>,
+    known: BTreeMap<End, (Instant, usize)>,
 }
 
 impl RepeatedLooks {
     /// The runtime told of an end; a repeated bell begins anew.
     pub(super) fn heard(&mut self, end: End, now: Instant) {
-        self.forget(&end);
-        if self.known.len() < MAX_LOOKED_AFTER {
+        if self.known.len() < MAX_LOOKED_AFTER || self.known.contains_key(&end) {
             self.wait(end, now, 0);
         }
     }
 
     /// When the next look is due.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.known.values().map(|(at, _)| *at).min()
     }
 
     /// Takes an end that is due, with the number of waits it has had. The caller
     /// looks, and gives it back to `still_hidden` if it does not show.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(End, usize)> {
-        let (at, end) = self.due.first()?;
-        if *at > now {
-            return None;
-        }
-        let end = end.clone();
-        let (_, waits) = self.forget(&end)?;
-        Some((end, waits))
+        let (end, (_, waits)) = self.known.iter().find(|(_, (at, _))| *at <= now)?;
+        let due = (end.clone(), *waits);
+        self.known.remove(&due.0);
+        Some(due)
     }
 
     /// An end that was taken does not show yet; after the last wait it is let go.
@@ -74,16 +69,8 @@ impl RepeatedLooks {
 
     fn wait(&mut self, end: End, now: Instant, waits: usize) {
         if let Some(wait) = WAITS.get(waits) {
-            let at = now + *wait;
-            self.due.insert((at, end.clone()));
-            self.known.insert(end, (at, waits));
+            self.known.insert(end, (now + *wait, waits));
         }
-    }
-
-    fn forget(&mut self, end: &End) -> Option<(Instant, usize)> {
-        let (at, waits) = self.known.remove(end)?;
-        self.due.remove(&(at, end.clone()));
-        Some((at, waits))
     }
 }
 
@@ -131,9 +118,6 @@ mod tests {
         for number in 0..MAX_LOOKED_AFTER + 9 {
             repeated.heard(end(&number.to_string()), Instant::now());
         }
-        assert_eq!(
-            (repeated.known.len(), repeated.due.len()),
-            (MAX_LOOKED_AFTER, MAX_LOOKED_AFTER)
-        );
+        assert_eq!(repeated.known.len(), MAX_LOOKED_AFTER);
     }
 }
