@@ -5,70 +5,35 @@
 //! it was restarted, and the call of its former self has not ended yet.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Updates that are being taken in. Cloning shares them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Arrivals(Arc<Mutex<Inner>>);
-
+/// The newest update of each pod, while it is being taken in.
 #[derive(Debug, Default)]
-struct Inner {
-    last: u64,
-    /// By pod: the number of its newest update, and how many are being taken in.
-    pods: HashMap<String, (u64, usize)>,
-}
+pub(super) struct Arrivals(Mutex<HashMap<String, Weak<AtomicBool>>>);
 
-/// An update that is being taken in; dropping it ends that.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    all: Arrivals,
-    uid: String,
-    number: u64,
-}
+/// An update that is being taken in: whether a newer one of its pod has come.
+#[derive(Debug, Default)]
+pub(super) struct Arrival(Arc<AtomicBool>);
 
 impl Arrivals {
     /// An update of a pod has come.
     pub(super) fn arrive(&self, uid: &str) -> Arrival {
-        let number = self.with(|inner| {
-            inner.last += 1;
-            let number = inner.last;
-            let (newest, count) = inner.pods.entry(uid.to_owned()).or_default();
-            *newest = number;
-            *count += 1;
-            number
-        });
-        Arrival {
-            all: self.clone(),
-            uid: uid.to_owned(),
-            number,
+        let arrival = Arrival::default();
+        let mut pods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.retain(|_, newest| newest.strong_count() > 0);
+        let older = pods.insert(uid.to_owned(), Arc::downgrade(&arrival.0));
+        if let Some(older) = older.and_then(|older| older.upgrade()) {
+            older.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        arrival
     }
 }
 
 impl Arrival {
     /// Whether no newer update of the pod has come.
     pub(super) fn is_newest(&self) -> bool {
-        self.all.with(|inner| {
-            let pod = inner.pods.get(&self.uid);
-            pod.is_some_and(|(newest, _)| *newest == self.number)
-        })
-    }
-}
-
-impl Drop for Arrival {
-    fn drop(&mut self) {
-        self.all.with(|inner| {
-            if let Some((_, count)) = inner.pods.get_mut(&self.uid) {
-                *count -= 1;
-                if *count == 0 {
-                    inner.pods.remove(&self.uid);
-                }
-            }
-        });
+        !self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -88,6 +53,6 @@ mod tests {
         assert!(!first.is_newest());
         drop((first, other));
         assert!(arrivals.arrive("a").is_newest());
-        assert!(arrivals.0.lock().unwrap().pods.is_empty(), "none is kept");
+        assert_eq!(arrivals.0.lock().unwrap().len(), 1, "none is kept");
     }
 }
