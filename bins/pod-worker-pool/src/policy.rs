@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::WallClock;
@@ -40,8 +39,6 @@ use audit::Audit;
 use in_force::{InForce, Origin};
 use judgement::{Judgement, judge};
 
-/// How often the file is looked at. An owner who has granted something waits so long.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// It may be read by everybody.
 const RULES: Rules = Rules {
     max_bytes: MAX_POLICY_BYTES,
@@ -277,19 +274,7 @@ impl NodePolicy {
         tokio::select! {
             biased;
             never = writer.run() => never,
-            never = self.watch() => never,
-        }
-    }
-
-    async fn watch(self) -> Infallible {
-        loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            let policy = self.clone();
-            // A disk that hangs holds up this look and nothing else.
-            let looked = blocking::spawn(move || policy.look()).await;
-            if let Err(error) = looked {
-                tracing::error!(%error, "the policy's file cannot be looked at");
-            }
+            never = root_file::keep_looking("the policy's file", move || self.look()) => never,
         }
     }
 

@@ -1,13 +1,18 @@
 //! A file of the node's owner: read, checked for who may have written or read it, and
 //! noticed when it changes. What stands in it is the reader's business.
 
+use std::convert::Infallible;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
+
+/// How often a file is looked at. An owner who has granted something waits so long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Permission bits by which others than the owner may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -80,6 +85,20 @@ impl Stamp {
 
 fn nanos(seconds: i64, nanos: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
+}
+
+/// Has somebody look at a file, `what`, again and again.
+pub(crate) async fn keep_looking(
+    what: &str,
+    look: impl Fn() + Clone + Send + 'static,
+) -> Infallible {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        // A disk that hangs holds up this look and nothing else.
+        if let Err(error) = blocking::spawn(look.clone()).await {
+            tracing::error!(%error, "{what} cannot be looked at");
+        }
+    }
 }
 
 /// The text of a file, if there is one.

@@ -7,16 +7,12 @@ use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use cri::v1;
 use pull_credentials::{Credential, Keyring, MAX_CREDENTIALS_BYTES};
 
 use crate::events::Events;
 use crate::root_file::{self, Rules, Stamp};
-
-/// How often the file is looked at, as that of the node policy.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 const RULES: Rules = Rules {
     max_bytes: MAX_CREDENTIALS_BYTES,
@@ -78,15 +74,7 @@ impl NodeCredentials {
 
     /// Reads the file again whenever it changes. Never ends.
     pub(crate) async fn run(self) -> Infallible {
-        loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            let credentials = self.clone();
-            // A disk that hangs holds up this look and nothing else.
-            let looked = blocking::spawn(move || credentials.look()).await;
-            if let Err(error) = looked {
-                tracing::error!(%error, "the file with credentials cannot be looked at");
-            }
-        }
+        root_file::keep_looking("the file with credentials", move || self.look()).await
     }
 
     /// Reads the file if it has changed. What is wrong counts as a whole for nothing:
