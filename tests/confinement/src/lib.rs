@@ -7,15 +7,15 @@ mod starter;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
 use node_config::PROGRAM_VARIABLES;
 use topology::{Account, Namespace, PROCESSES, Process, row};
 
-use shares::Shares;
 pub use shares::refusals_mistold;
+use shares::{Shares, directory_of};
 pub use starter::Starter;
 
 /// Variables that a process may have: those of all, and of who speaks TLS.
@@ -97,17 +97,10 @@ impl Facts {
             link.map_or_else(|_| String::new(), |to| to.display().to_string())
         };
         let memberships = file("cgroup")?;
-        let cgroup = cgroup(&memberships, process);
-        let limit = |files: &[&str]| {
-            let tops = ["", "/memory", "/pids"].iter();
-            let paths = tops.flat_map(|top| {
-                let cgroup = &cgroup;
-                files
-                    .iter()
-                    .map(move |file| format!("/sys/fs/cgroup{top}{cgroup}/{file}"))
-            });
-            let texts = paths.filter_map(|path| fs::read_to_string(Path::new(&path)).ok());
-            texts.filter_map(|text| text.trim().parse().ok()).next()
+        let limit = |controller, files: &[&str]| {
+            let own = own_cgroup(&memberships, controller, process)?;
+            let texts = files.iter().map(|file| fs::read_to_string(own.join(file)));
+            texts.flatten().find_map(|text| text.trim().parse().ok())
         };
         let starter = match process {
             Process::Supervisor => std::process::id(),
@@ -123,24 +116,22 @@ impl Facts {
             variables: names.map(str::to_owned).collect(),
             namespaces,
             descriptors: (0..4).map(descriptor).collect(),
-            memory_max: limit(&["memory.max", "memory.limit_in_bytes"]),
-            tasks_max: limit(&["pids.max"]),
+            memory_max: limit("memory", &["memory.max", "memory.limit_in_bytes"]),
+            tasks_max: limit("pids", &["pids.max"]),
             shares: Shares::read(pid, starter, &memberships)?,
         })
     }
 }
 
-/// The path of the process's own cgroup: of its name, or of its unit's.
-fn cgroup(memberships: &str, process: Process) -> String {
-    let paths = memberships
-        .lines()
-        .filter_map(|line| line.splitn(3, ':').nth(2));
-    let names = [
-        format!("/{process}"),
-        format!("/bulkhead-{process}.service"),
-    ];
-    let mut own = paths.filter(|path| names.iter().any(|name| path.ends_with(name)));
-    own.next().unwrap_or("/none").to_owned()
+/// The cgroup that a controller has the process in, if that is the process's own: of its
+/// name, or of its unit's.
+fn own_cgroup(memberships: &str, controller: &str, process: Process) -> Option<PathBuf> {
+    let found = directory_of(memberships, controller);
+    let names = [process.to_string(), format!("bulkhead-{process}.service")];
+    names
+        .iter()
+        .any(|name| found.ends_with(name))
+        .then_some(found)
 }
 
 /// A line of `/proc/PID/status`, with single spaces.
@@ -343,6 +334,22 @@ mod tests {
     fn found(facts: &Facts) -> Vec<String> {
         let kept = capabilities(Process::Pleg, CapabilitySet::from_mask(u64::MAX)).unwrap();
         compare(facts, Process::Pleg, ACCOUNT, kept, Starter::Supervisor)
+    }
+
+    #[test]
+    fn limits_count_only_of_the_cgroup_that_the_process_is_in() {
+        let own = |memberships, controller| own_cgroup(memberships, controller, Process::Pleg);
+        let apart = "9:pids:/run/pleg\n4:memory:/run\n1:name=systemd:/run/pleg\n0::/run/pleg\n";
+        let pids = PathBuf::from("/sys/fs/cgroup/pids/run/pleg");
+        assert_eq!(own(apart, "pids"), Some(pids));
+        assert_eq!(own(apart, "memory"), None);
+        let unified = "0::/system.slice/bulkhead-pleg.service\n";
+        let path = PathBuf::from("/sys/fs/cgroup/system.slice/bulkhead-pleg.service");
+        assert_eq!(own(unified, "memory"), Some(path));
+        assert_eq!(
+            own("0::/system.slice/bulkhead-prober.service\n", "memory"),
+            None
+        );
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn gives_weights_of_disks() -> Result<bool> {
 }
 
 /// The cgroup of a process that a controller has: with version 1 that of its hierarchy.
-fn directory_of(memberships: &str, controller: &str) -> PathBuf {
+pub(crate) fn directory_of(memberships: &str, controller: &str) -> PathBuf {
     let lines = memberships.lines().filter_map(|line| line.split_once(':'));
     let mut paths: Vec<(&str, &str)> = lines.filter_map(|(_, rest)| rest.split_once(':')).collect();
     // That of version 2 has no controllers, and is the last to be asked.
