@@ -1,7 +1,7 @@
 //! docs/isolation.md says what each process may do and who may call whom. It must say
 //! what the topology says; and a row that permits more than the document must show.
 
-use tidy::read;
+use tidy::{has_test, read};
 use topology::{
     Access, Caller, Capability, Namespace, Need, PROCESSES, Place, PlaceRow, Process, ProcessRow,
     ServiceRow,
@@ -143,6 +143,36 @@ fn not_told(rows: &[ProcessRow]) -> Vec<String> {
         }
     }
     missing
+}
+
+/// What is not there of the tests that a row names, each linked with its file, or as a file.
+fn tests_not_there(row: &str) -> Vec<&str> {
+    let cells = row.trim_end_matches(" |").rsplit(" | ").next();
+    let links = cells.unwrap_or_default().split(", ");
+    let is_there = |link: &&str| {
+        let link = link.strip_prefix("[`").and_then(|it| it.strip_suffix(')'));
+        link.and_then(|it| it.split_once("`](../"))
+            .is_some_and(|(name, file)| {
+                let source = read(file);
+                has_test(&source, name) || (file.ends_with(&format!("/{name}")))
+            })
+    };
+    links.filter(|link| !is_there(link)).collect()
+}
+
+#[test]
+fn each_test_that_it_names_is_there() {
+    let isolation = read("docs/isolation.md");
+    let rows = table(&isolation, "## What holds, and the test that shows it");
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        assert_eq!(tests_not_there(row), [""; 0], "{row}");
+    }
+    let file = "../tests/tidy/tests/isolation.rs";
+    let here = format!("[`it_says_what_the_topology_says`]({file})");
+    let row = format!("| a | {here}, [`isolation.rs`]({file}), [`table`]({file}), `table` |");
+    let missing = [format!("[`table`]({file})"), "`table`".to_owned()];
+    assert_eq!(tests_not_there(&row), missing);
 }
 
 #[test]
