@@ -6,8 +6,8 @@
 //! nothing else:
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
-//! - [`operations`]: what a delivered pod asks for;
-//! - [`turned_away`]: delivered pods that cannot be taken now;
+//! - [`operations`]: what a pod that arrived asks for;
+//! - [`turned_away`]: pods that arrived and cannot be taken now;
 //! - [`desired_pods`]: the pods that should run;
 //! - [`admission`]: whether a pod may start;
 //! - [`workers`]: what the pool has, what it was sent, what it still has to stop;
@@ -61,7 +61,7 @@ use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
 use operations::Operations;
-use outbox::{PendingKill, Subject, Work, WorkerUpdate};
+use outbox::{KillOrder, UpdateKind, UpdatedPod, WorkerUpdate};
 use runtime_health::RuntimeHealth;
 use sources::{FAILED_MANIFEST, SourceEffect, Sources};
 use turned_away::Load;
@@ -137,7 +137,7 @@ impl SyncLoop {
             } => self.on_refusal(&uid, sequence, reason),
             // A newer update of the pod takes an older one over by itself.
             Event::WorkerOutdated(update) if self.workers.is_newest(&update) => {
-                self.dispatch(&update.uid, update.work, Cause::OtherVersion);
+                self.dispatch(&update.uid, update.kind, Cause::OtherVersion);
             }
             Event::WorkerOutdated(_) => {}
             Event::KnownPods { question, response } => self.finish_cleanups(question, response),
@@ -170,7 +170,7 @@ impl SyncLoop {
                     waits_for_decision |= !uids.is_empty();
                     self.remove(&uids);
                 }
-                SourceEffect::Delivered(pods) => {
+                SourceEffect::Arrived(pods) => {
                     let load = Load::of(&self.pods, self.workers.departed_size());
                     self.operate(Operations::of(pods, &self.pods, load));
                     waits_for_decision = false;
@@ -186,8 +186,8 @@ impl SyncLoop {
     }
 
     fn operate(&mut self, operations: Operations) {
-        for pod in operations.taken() {
-            self.sources.taken(&pod.document);
+        for pod in operations.accepted() {
+            self.sources.forget_turned_away(&pod.document);
         }
         for (source, refused) in operations.refused {
             if self.sources.turned_away(source, &refused) {
@@ -214,7 +214,7 @@ impl SyncLoop {
         pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
         for pod in pods {
             let uid = pod.uid();
-            self.workers.welcome(&uid);
+            self.workers.note_desired(&uid);
             self.pods.set(pod);
             self.admit(&uid);
         }
@@ -248,7 +248,7 @@ impl SyncLoop {
                 true => Cause::MarkedForDeletion(source),
                 false => Cause::Updated(source),
             };
-            self.dispatch(&pod.uid(), Work::Update, cause);
+            self.dispatch(&pod.uid(), UpdateKind::Update, cause);
         }
     }
 
@@ -259,7 +259,7 @@ impl SyncLoop {
         let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
         self.pods.set(pod);
         if matters && self.admission.permits(&uid) {
-            self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
+            self.dispatch(&uid, UpdateKind::Sync, Cause::Reconciled(source));
         }
         if evicted {
             let uid = uid.to_string();
@@ -282,7 +282,7 @@ impl SyncLoop {
                 continue;
             }
             let source = pod.document.source();
-            let kill = PendingKill {
+            let kill = KillOrder {
                 requested_at: self.now.wall,
                 grace_period_seconds: None,
             };
@@ -374,7 +374,7 @@ impl SyncLoop {
             "the worker pool has restarted; sending every pod again"
         );
         for uid in self.admission.permitted(&self.pods) {
-            self.dispatch(&uid, Work::Create, Cause::PoolRestarted);
+            self.dispatch(&uid, UpdateKind::Create, Cause::PoolRestarted);
         }
         for uid in self.workers.departed_uids() {
             self.kill_departed(&uid, &Cause::PoolRestarted);
@@ -385,7 +385,7 @@ impl SyncLoop {
     fn sync_named(&mut self, uids: &[String], cause: &Cause) {
         let bounded = uids.iter().take(ipc::limits::MAX_PODS);
         if bounded.clone().any(|uid| !self.is_known(uid)) {
-            self.workers.doubt();
+            self.workers.ask_again();
         }
         let desired: Vec<Uid> = bounded
             .filter(|uid| self.pods.get(uid).is_some())
@@ -405,11 +405,11 @@ impl SyncLoop {
             if self.runtime.postpone(uid) {
                 self.decide(uid, Outcome::Postponed(cause.clone()));
             } else if self.workers.is_refused(uid) {
-                self.dispatch(uid, Work::Create, Cause::RetryAfterRefusal);
+                self.dispatch(uid, UpdateKind::Create, Cause::RetryAfterRefusal);
             } else if self.workers.needs_no_sync(uid, cause, begins_anew) {
                 self.work_queue.plan(uid, self.now.elapsed);
             } else {
-                self.dispatch(uid, Work::Sync, cause.clone());
+                self.dispatch(uid, UpdateKind::Sync, cause.clone());
             }
         }
     }
@@ -431,7 +431,7 @@ impl SyncLoop {
         for (uid, is_news) in self.admission.decide_resizes(pods, workers, can_grow, now) {
             let event = reports::resize_waits(&uid, &self.pods, &self.admission, now);
             self.actions.extend(event.filter(|_| is_news));
-            self.dispatch(&uid, Work::Update, Cause::ResizeDecided);
+            self.dispatch(&uid, UpdateKind::Update, Cause::ResizeDecided);
         }
     }
 
@@ -453,9 +453,9 @@ impl SyncLoop {
                 self.tell_rejection(uid);
                 self.actions.extend(event);
             }
-            AdmissionState::Adopted => self.dispatch(uid, Work::Create, Cause::FoundRunning),
+            AdmissionState::Adopted => self.dispatch(uid, UpdateKind::Create, Cause::FoundRunning),
             AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
-                self.dispatch(uid, Work::Create, Cause::Added(source));
+                self.dispatch(uid, UpdateKind::Create, Cause::Added(source));
             }
         }
     }
@@ -490,12 +490,14 @@ impl SyncLoop {
         let asked = cleanups::after_answer(wanted, &self.admission, workers, question, &self.now);
         for cleanup in asked {
             match cleanup {
-                Cleanup::Create(uid) => self.dispatch(&uid, Work::Create, Cause::WorkerMissing),
+                Cleanup::Create(uid) => {
+                    self.dispatch(&uid, UpdateKind::Create, Cause::WorkerMissing)
+                }
                 Cleanup::KillDeparted(uid) => self.kill_departed(&uid, &Cause::KillForgotten),
                 Cleanup::KillUndesired(identity, kill, cause) => {
                     let uid = Uid::from(identity.uid());
-                    let subject = Subject::RuntimeOnly(identity);
-                    self.send(&uid, Work::Kill(kill), subject, &cause);
+                    let pod = UpdatedPod::RuntimeOnly(identity);
+                    self.send(&uid, UpdateKind::Kill(kill), pod, &cause);
                 }
             }
         }
@@ -506,36 +508,36 @@ impl SyncLoop {
         if self.sources.all_delivered() {
             let (pods, workers) = (&self.pods, &self.workers);
             self.verdicts
-                .retain(|uid| pods.get(uid).is_some() || workers.has_or_stops(uid));
+                .retain(|uid| pods.get(uid).is_some() || workers.has_worker_or_is_departed(uid));
         }
     }
 
-    /// Hands work to the worker of a desired pod and plans its next resync.
-    fn dispatch(&mut self, uid: &Uid, work: Work, cause: Cause) {
+    /// Sends an update to the worker of a desired pod and plans its next resync.
+    fn dispatch(&mut self, uid: &Uid, kind: UpdateKind, cause: Cause) {
         let Some(pod) = self.pods.document(uid) else {
             return;
         };
-        let (subject, kind) = (Subject::Desired(pod.clone()), work.update_type());
-        self.send(uid, work, subject, &cause);
-        self.decide(uid, Outcome::Sent { kind, cause });
+        let (pod, sent) = (UpdatedPod::Desired(pod.clone()), kind.update_type());
+        self.send(uid, kind, pod, &cause);
+        self.decide(uid, Outcome::Sent { kind: sent, cause });
         self.work_queue.plan(uid, self.now.elapsed);
     }
 
     /// Sends the KILL of a departed pod, with the time when it was first asked for.
     fn kill_departed(&mut self, uid: &Uid, cause: &Cause) {
         if let Some(departed) = self.workers.departed(uid) {
-            let subject = Subject::Desired(departed.document.clone());
-            let work = Work::Kill(departed.kill.clone());
-            self.send(uid, work, subject, cause);
+            let pod = UpdatedPod::Desired(departed.document.clone());
+            let kind = UpdateKind::Kill(departed.kill.clone());
+            self.send(uid, kind, pod, cause);
         }
     }
 
-    fn send(&mut self, uid: &Uid, work: Work, subject: Subject, cause: &Cause) {
+    fn send(&mut self, uid: &Uid, kind: UpdateKind, pod: UpdatedPod, cause: &Cause) {
         let update = WorkerUpdate {
             uid: Arc::clone(uid),
             sequence: self.workers.next_update(uid),
-            work,
-            subject,
+            kind,
+            pod,
             verdicts: self.verdicts.of(uid),
             pending_resize: self.admission.pending_resize(uid, &self.pods),
             cause: cause.text(),

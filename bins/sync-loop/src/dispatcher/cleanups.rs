@@ -10,7 +10,7 @@ use super::admission::Admission;
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
 use super::messages::{Action, GARBAGE_COLLECTION_PERIOD, Now};
-use super::outbox::PendingKill;
+use super::outbox::KillOrder;
 use super::sources::Sources;
 use super::workers::Workers;
 
@@ -28,7 +28,7 @@ pub(super) enum Cleanup {
     /// A departed pod runs on.
     KillDeparted(Uid),
     /// No source wants what the runtime has of a pod.
-    KillUndesired(PodIdentity, PendingKill, Cause),
+    KillUndesired(PodIdentity, KillOrder, Cause),
 }
 
 impl Cleanups {
@@ -74,12 +74,13 @@ pub(super) fn after_answer(
     let may_run = |uid: &str| admission.permits(uid);
     let missing = workers.missing(pods, may_run, question).into_iter();
     let mut cleanups: Vec<_> = missing.map(Cleanup::Create).collect();
-    let unstopped = workers.unstopped(question).into_iter();
-    cleanups.extend(unstopped.map(Cleanup::KillDeparted));
+    workers.forget_stopped(question);
+    let to_kill = workers.departed_to_kill(question).into_iter();
+    cleanups.extend(to_kill.map(Cleanup::KillDeparted));
     let permit_removal = |source: &str| sources.permit_removal_of(source);
     for (identity, cause) in workers.undesired(pods, permit_removal, question) {
         tracing::info!(pod = %identity, %cause, "stopping a pod that no source wants");
-        let kill = PendingKill {
+        let kill = KillOrder {
             requested_at: workers.orphaned_since(&Uid::from(identity.uid()), now.wall),
             grace_period_seconds: None,
         };

@@ -33,7 +33,7 @@ use super::outbox::WorkerUpdate;
 /// Name of this process in events.
 const REPORTER: &str = "sync-loop";
 
-/// What does not change while the process lives.
+/// What does not change during a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// This node.

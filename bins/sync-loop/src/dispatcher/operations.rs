@@ -1,4 +1,4 @@
-//! What a pod that its source delivered asks for: the kubelet's ADD, UPDATE, DELETE
+//! What a pod that arrived from its source asks for: the kubelet's ADD, UPDATE, DELETE
 //! and RECONCILE, decided here and nowhere else.
 //!
 //! config-sourcer says how a pod is now, and this compares it with what is known,
@@ -31,9 +31,9 @@ pub(crate) struct Operations {
 
 impl Operations {
     /// Compares pods with those that are desired; `load` is that of all that there are.
-    pub(crate) fn of(delivered: Vec<DesiredPod>, pods: &DesiredPods, mut load: Load) -> Operations {
+    pub(crate) fn of(arrived: Vec<DesiredPod>, pods: &DesiredPods, mut load: Load) -> Operations {
         let mut operations = Operations::default();
-        for pod in delivered {
+        for pod in arrived {
             let (source, identity) = (pod.document.source(), pod.document.identity());
             let bytes = pod.document.json().len();
             if let Some(reason) = refusal(source, identity.uid(), bytes, pods, load) {
@@ -61,8 +61,8 @@ impl Operations {
         operations
     }
 
-    /// The pods that are taken.
-    pub(crate) fn taken(&self) -> impl Iterator<Item = &DesiredPod> {
+    /// All pods but those that are refused.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = &DesiredPod> {
         let known = self.updated.iter().chain(&self.reconciled);
         self.added.iter().chain(known).chain(&self.unchanged)
     }

@@ -22,32 +22,32 @@ use pod::{PodDocument, PodIdentity};
 
 use super::desired_pods::Uid;
 
-/// What a termination asks for.
+/// What a KILL asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PendingKill {
+pub(crate) struct KillOrder {
     /// When it was asked for.
     pub requested_at: UnixNanos,
     /// Overrides the pod's own grace period, in seconds.
     pub grace_period_seconds: Option<i64>,
 }
 
-impl PendingKill {
+impl KillOrder {
     /// Both requests in one: the earlier time, the shorter grace.
-    fn merged(self, other: PendingKill) -> PendingKill {
+    fn merged(self, other: KillOrder) -> KillOrder {
         let grace = match (self.grace_period_seconds, other.grace_period_seconds) {
             (Some(first), Some(second)) => Some(first.min(second)),
             (first, second) => first.or(second),
         };
-        PendingKill {
+        KillOrder {
             requested_at: self.requested_at.min(other.requested_at),
             grace_period_seconds: grace,
         }
     }
 }
 
-/// What kind of update.
+/// What kind of update; the pool's `UpdateKind` is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum UpdateKind {
     /// The pod was added.
     Create,
     /// Its desired state changed.
@@ -55,25 +55,25 @@ pub(crate) enum Work {
     /// Look at it again.
     Sync,
     /// Stop it.
-    Kill(PendingKill),
+    Kill(KillOrder),
 }
 
-impl Work {
+impl UpdateKind {
     /// The word of the contract.
     #[must_use]
     pub(crate) fn update_type(&self) -> UpdateType {
         match self {
-            Work::Create => UpdateType::Create,
-            Work::Update => UpdateType::Update,
-            Work::Sync => UpdateType::Sync,
-            Work::Kill(_) => UpdateType::Kill,
+            UpdateKind::Create => UpdateType::Create,
+            UpdateKind::Update => UpdateType::Update,
+            UpdateKind::Sync => UpdateType::Sync,
+            UpdateKind::Kill(_) => UpdateType::Kill,
         }
     }
 }
 
-/// What an update is about.
+/// The pod of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum UpdatedPod {
     /// A pod that a source delivered.
     Desired(PodDocument),
     /// A pod that only the runtime, or a worker, has.
@@ -87,10 +87,10 @@ pub(crate) struct WorkerUpdate {
     pub uid: Uid,
     /// Running number of all updates; the answer names the newest that it covers.
     pub sequence: u64,
-    /// What to do.
-    pub work: Work,
-    /// With what.
-    pub subject: Subject,
+    /// What kind of update it is.
+    pub kind: UpdateKind,
+    /// Which version of the pod, or its name alone.
+    pub pod: UpdatedPod,
     /// All verdicts that are known of the pod.
     pub verdicts: Vec<ProbeVerdict>,
     /// Why the pod does not get the CPU and memory that it is to have, if it waits.
@@ -104,19 +104,19 @@ impl WorkerUpdate {
     /// from config-sourcer.
     #[must_use]
     pub(crate) fn to_request(&self) -> UpdatePodRequest {
-        let (identity, hash) = match &self.subject {
-            Subject::Desired(document) => (document.identity(), document.hash().to_owned()),
-            Subject::RuntimeOnly(identity) => (identity, String::new()),
+        let (identity, hash) = match &self.pod {
+            UpdatedPod::Desired(document) => (document.identity(), document.hash().to_owned()),
+            UpdatedPod::RuntimeOnly(identity) => (identity, String::new()),
         };
-        let kill = match &self.work {
-            Work::Kill(kill) => Some(KillOptions {
+        let kill = match &self.kind {
+            UpdateKind::Kill(kill) => Some(KillOptions {
                 grace_period_seconds: kill.grace_period_seconds,
                 requested_at_unix_nanos: kill.requested_at.0,
             }),
             _ => None,
         };
         UpdatePodRequest {
-            r#type: self.work.update_type().into(),
+            r#type: self.kind.update_type().into(),
             pod: Some(PodReference::from(identity)),
             hash,
             kill,
@@ -235,9 +235,9 @@ impl Outbox {
             return;
         };
         let place = match updates.waiting.first() {
-            Some(next) if updates.in_flight.is_none() => match next.work {
-                Work::Kill(_) => Queued::Kill,
-                Work::Create | Work::Update | Work::Sync => Queued::Turn,
+            Some(next) if updates.in_flight.is_none() => match next.kind {
+                UpdateKind::Kill(_) => Queued::Kill,
+                UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync => Queued::Turn,
             },
             _ => return,
         };
@@ -261,17 +261,17 @@ fn merge(waiting: &mut Vec<WorkerUpdate>, mut newer: WorkerUpdate) {
         waiting.push(newer);
         return;
     };
-    match (older.work.clone(), newer.work.clone()) {
-        (Work::Kill(_), Work::Create) => waiting.extend([older, newer]),
-        (Work::Kill(kill), Work::Kill(again)) => {
-            newer.work = Work::Kill(kill.merged(again));
+    match (older.kind.clone(), newer.kind.clone()) {
+        (UpdateKind::Kill(_), UpdateKind::Create) => waiting.extend([older, newer]),
+        (UpdateKind::Kill(kill), UpdateKind::Kill(again)) => {
+            newer.kind = UpdateKind::Kill(kill.merged(again));
             // What a source said of the pod is worth more than its name.
-            if matches!(newer.subject, Subject::RuntimeOnly(_)) {
-                newer.subject = older.subject;
+            if matches!(newer.pod, UpdatedPod::RuntimeOnly(_)) {
+                newer.pod = older.pod;
             }
             waiting.push(newer);
         }
-        (_, Work::Kill(_)) => {
+        (_, UpdateKind::Kill(_)) => {
             // The instance that was to be created is not wanted any more; a kill
             // of the one before it absorbs this one.
             if waiting.is_empty() {
@@ -280,20 +280,20 @@ fn merge(waiting: &mut Vec<WorkerUpdate>, mut newer: WorkerUpdate) {
                 merge(waiting, newer);
             }
         }
-        (Work::Kill(kill), Work::Update | Work::Sync) => {
-            newer.work = Work::Kill(kill);
+        (UpdateKind::Kill(kill), UpdateKind::Update | UpdateKind::Sync) => {
+            newer.kind = UpdateKind::Kill(kill);
             newer.cause = older.cause;
             waiting.push(newer);
         }
-        (Work::Create, Work::Update | Work::Sync) => {
-            newer.work = Work::Create;
+        (UpdateKind::Create, UpdateKind::Update | UpdateKind::Sync) => {
+            newer.kind = UpdateKind::Create;
             waiting.push(newer);
         }
-        (Work::Update, Work::Sync) => {
-            newer.work = Work::Update;
+        (UpdateKind::Update, UpdateKind::Sync) => {
+            newer.kind = UpdateKind::Update;
             waiting.push(newer);
         }
-        (_, Work::Create | Work::Update | Work::Sync) => waiting.push(newer),
+        (_, UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync) => waiting.push(newer),
     }
 }
 

@@ -5,7 +5,7 @@
 //! sync-loop started; nothing takes that back, since what it delivered is remembered.
 //! A removal counts only while the present stream has shown it ready.
 //!
-//! What does not live here: the pods (`desired_pods`), and what a delivered pod asks
+//! What does not live here: the pods (`desired_pods`), and what a pod that arrived asks
 //! for (`operations`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,8 @@ pub(super) const FAILED_MANIFEST: &str = "FailedManifest";
 pub(crate) enum SourceEffect {
     /// These desired pods are gone from their source.
     Removed(Vec<Uid>),
-    /// Pods as their source has them now.
-    Delivered(Vec<DesiredPod>),
+    /// Pods as their source has them now; whether it has delivered does not matter.
+    Arrived(Vec<DesiredPod>),
     /// Something is wrong with a source, and was not before.
     Problem {
         /// The file, URL or source.
@@ -107,7 +107,7 @@ impl Snapshot {
             missing.retain(|uid| !self.changes || self.gone.contains(uid));
             effects.push(SourceEffect::Removed(missing));
         }
-        effects.push(SourceEffect::Delivered(self.pods.into_values().collect()));
+        effects.push(SourceEffect::Arrived(self.pods.into_values().collect()));
         effects
     }
 }
@@ -191,7 +191,7 @@ impl Sources {
                 snapshot.add(pod, known);
                 Vec::new()
             }
-            (Ok(pod), None) => vec![SourceEffect::Delivered(vec![pod])],
+            (Ok(pod), None) => vec![SourceEffect::Arrived(vec![pod])],
             (Err(reason), arriving) => {
                 tracing::warn!(%source, reason, "a pod cannot be read; its last version stands");
                 if let Some(snapshot) = arriving {
@@ -233,7 +233,8 @@ impl Sources {
         Some(SourceEffect::Removed(vec![uid.into()]))
     }
 
-    /// A new stream has begun: half a snapshot is none.
+    /// A new stream has begun. A snapshot that had not ended on the former stream is thrown
+    /// away, and no source counts as ready: the new stream begins with a snapshot of each.
     pub(crate) fn stream_began(&mut self) {
         for source in self.sources.values_mut() {
             source.arriving = None;
@@ -304,8 +305,8 @@ impl Sources {
         source.is_some_and(|source| source.turned_away.note(refused))
     }
 
-    /// A pod was taken from its source.
-    pub(crate) fn taken(&mut self, pod: &PodDocument) {
+    /// A pod was accepted: it is not turned away any more.
+    pub(crate) fn forget_turned_away(&mut self, pod: &PodDocument) {
         if let Some(source) = self.sources.get_mut(&pod.source()) {
             source.turned_away.forget(pod.identity().uid());
         }

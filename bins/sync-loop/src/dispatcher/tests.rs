@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use v1::WorkerPhase;
 
 use super::admission::{AdmissionRecords, AdmissionState, Kept, NodeDescription};
-use super::outbox::{Subject, Work, WorkerUpdate};
+use super::outbox::{UpdateKind, UpdatedPod, WorkerUpdate};
 use super::{Action, Event, Now, Settings, SyncLoop};
 
 const START: i64 = 1_700_000_000_000_000_000;
@@ -81,7 +81,7 @@ pub(super) fn brief(action: &Action) -> String {
             format!(
                 "{} {}",
                 update
-                    .work
+                    .kind
                     .update_type()
                     .as_str_name()
                     .trim_start_matches("UPDATE_TYPE_"),
@@ -389,11 +389,11 @@ pub(super) fn updates(actions: &[Action]) -> Vec<WorkerUpdate> {
 }
 
 /// The one KILL among the actions.
-pub(super) fn kill(actions: &[Action]) -> (super::outbox::PendingKill, Subject) {
+pub(super) fn kill(actions: &[Action]) -> (super::outbox::KillOrder, UpdatedPod) {
     let kills = updates(actions)
         .into_iter()
-        .filter_map(|update| match update.work {
-            Work::Kill(kill) => Some((kill, update.subject)),
+        .filter_map(|update| match update.kind {
+            UpdateKind::Kill(kill) => Some((kill, update.pod)),
             _ => None,
         });
     let kills: Vec<_> = kills.collect();

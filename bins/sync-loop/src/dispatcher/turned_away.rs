@@ -1,7 +1,7 @@
-//! Pods that a source has delivered and that were turned away: there is no room for them,
-//! or another source has them. Whoever tells of a pod tells it once, so they are kept in
-//! mind (not the pods, they are large) until they could be taken; then the stream is begun
-//! anew, whose snapshot brings them.
+//! Pods that arrived and were turned away: there is no room for them, or another source has
+//! them. config-sourcer sends each pod once. So the UID, size and reason of a pod that was
+//! turned away are kept, without the pod. When it could be accepted, sync-loop opens the
+//! stream again, and the snapshot brings it.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use pod::{PodDocument, PodIdentity};
 
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
-use super::outbox::{PendingKill, WorkerUpdate};
+use super::outbox::{KillOrder, WorkerUpdate};
 
 /// Workers and runtime pods that are taken from one answer: all desired pods and
 /// as many that are being stopped.
@@ -70,7 +70,7 @@ pub(crate) struct DepartedPod {
     /// The pod as last delivered.
     pub document: PodDocument,
     /// How it is to be stopped.
-    pub kill: PendingKill,
+    pub kill: KillOrder,
 }
 
 /// Everything that is known of the pool.
@@ -89,8 +89,8 @@ pub(crate) struct Workers {
     orphans: BTreeMap<Uid, UnixNanos>,
     last_question: u64,
     answered: bool,
-    /// Something was heard since the last answer that only the pool can explain.
-    in_doubt: bool,
+    /// Whether another answer is needed soon; see [`Workers::ask_again`].
+    must_ask_again: bool,
     last_sequence: u64,
 }
 
@@ -148,7 +148,7 @@ impl Workers {
     ) {
         // What was sent to a worker that has stopped may be a version that is to be
         // started anew: the next answer tells.
-        self.in_doubt |= is_stopped(phase);
+        self.must_ask_again |= is_stopped(phase);
         if let Some(worker) = self.known.get_mut(uid) {
             worker.phase = phase;
         } else if let Some(identity) = identity {
@@ -200,7 +200,7 @@ impl Workers {
         is_desired: impl Fn(&str) -> bool,
     ) {
         self.answered = true;
-        self.in_doubt = false;
+        self.must_ask_again = false;
         let workers = response.workers.into_iter().take(MAX_LISTED);
         self.known = workers.filter_map(worker_view).collect();
         self.list_is_current = response.runtime_error.is_empty();
@@ -244,16 +244,16 @@ impl Workers {
         forgotten
     }
 
-    /// Something was heard that only the pool can explain: a pod that nobody knows
-    /// had a container start, or pleg heard of another pool than we did.
-    pub(crate) fn doubt(&mut self) {
-        self.in_doubt = true;
+    /// Another answer is needed soon: an event named a pod that is not known, or pleg heard
+    /// of another run of the pool. Housekeeping does not pause meanwhile.
+    pub(crate) fn ask_again(&mut self) {
+        self.must_ask_again = true;
     }
 
     /// Others heard the pool say this boot id.
     pub(crate) fn heard_of_pool(&mut self, boot_id: &str) {
         let known = self.boot_id.as_deref();
-        self.in_doubt |= !boot_id.is_empty() && known.is_some_and(|known| known != boot_id);
+        self.must_ask_again |= !boot_id.is_empty() && known.is_some_and(|known| known != boot_id);
     }
 
     /// Whether the last answer tells of nothing that needs another soon: the runtime
@@ -274,7 +274,7 @@ impl Workers {
             })
         };
         // Each permitted pod has a worker: no more workers than that, no other ones.
-        !self.in_doubt
+        !self.must_ask_again
             && permitted.iter().all(rests)
             && self.known.len() == permitted.len()
             && self.departed.is_empty()
@@ -308,7 +308,7 @@ impl Workers {
 
     /// Whether a pod has a worker, or is to be stopped.
     #[must_use]
-    pub(crate) fn has_or_stops(&self, uid: &str) -> bool {
+    pub(crate) fn has_worker_or_is_departed(&self, uid: &str) -> bool {
         self.known.contains_key(uid) || self.departed.contains_key(uid)
     }
 
@@ -316,7 +316,7 @@ impl Workers {
     #[must_use]
     pub(crate) fn knows(&self, uid: &str) -> bool {
         let listed = self.runtime_pods();
-        self.has_or_stops(uid) || listed.is_some_and(|listed| listed.contains_key(uid))
+        self.has_worker_or_is_departed(uid) || listed.is_some_and(|listed| listed.contains_key(uid))
     }
 
     /// Uids of the pods that are desired, run, have a worker that has not finished, or are
@@ -385,7 +385,7 @@ impl Workers {
     }
 
     /// A pod is desired (again), so it is neither departed nor an orphan.
-    pub(crate) fn welcome(&mut self, uid: &str) {
+    pub(crate) fn note_desired(&mut self, uid: &str) {
         self.departed.remove(uid);
         self.orphans.remove(uid);
     }
@@ -409,12 +409,6 @@ impl Workers {
         self.departed.keys().cloned().collect()
     }
 
-    /// A departed pod is gone for good.
-    fn forget_departed(&mut self, uid: &str) {
-        self.departed.remove(uid);
-        self.sent.remove(uid);
-    }
-
     /// Desired pods whose worker is to be created (again), as the answer to
     /// `question` shows: it has none, or one that knows its pod only from the runtime.
     #[must_use]
@@ -434,24 +428,35 @@ impl Workers {
         missing.cloned().collect()
     }
 
-    /// Departed pods whose worker does not know that it is to stop, as the answer to
-    /// `question` shows. Those of which nothing is left are forgotten.
-    pub(crate) fn unstopped(&mut self, question: u64) -> Vec<Uid> {
-        let mut unstopped = Vec::new();
-        for uid in self.departed_uids() {
-            if !self.is_current(&uid, question) && !self.is_refused(&uid) {
-                continue;
-            }
-            let phase = self.worker(&uid).map(|worker| worker.phase);
-            let gone = self.runtime_pods().is_some() && !self.runs(&uid);
-            match phase {
-                Some(WorkerPhase::Finished) => self.forget_departed(&uid),
-                None if gone => self.forget_departed(&uid),
-                Some(phase) if is_stopping(phase) => {}
-                Some(_) | None => unstopped.push(uid),
+    /// Forgets the departed pods of which nothing is left, as the answer to `question` shows.
+    pub(crate) fn forget_stopped(&mut self, question: u64) {
+        for uid in self.answered_departed(question) {
+            let is_gone = match self.worker(&uid) {
+                Some(worker) => worker.phase == WorkerPhase::Finished,
+                None => self.runtime_pods().is_some() && !self.runs(&uid),
+            };
+            if is_gone {
+                self.departed.remove(&uid);
+                self.sent.remove(&uid);
             }
         }
-        unstopped
+    }
+
+    /// Departed pods whose worker does not know that it is to stop, as the answer to
+    /// `question` shows.
+    #[must_use]
+    pub(crate) fn departed_to_kill(&self, question: u64) -> Vec<Uid> {
+        let is_told = |uid: &Uid| self.worker(uid).is_some_and(|it| is_stopping(it.phase));
+        let mut uids = self.answered_departed(question);
+        uids.retain(|uid| !is_told(uid));
+        uids
+    }
+
+    /// Departed pods of which the answer to `question` tells what became of their KILL.
+    fn answered_departed(&self, question: u64) -> Vec<Uid> {
+        let mut uids = self.departed_uids();
+        uids.retain(|uid| self.is_current(uid, question) || self.is_refused(uid));
+        uids
     }
 
     /// Workers and runtime pods that nobody wants, as the answer to `question`

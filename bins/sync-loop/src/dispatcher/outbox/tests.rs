@@ -14,48 +14,63 @@ fn document(version: u32) -> PodDocument {
         .0
 }
 
-fn update(uid: &str, sequence: u64, work: Work) -> WorkerUpdate {
+fn update(uid: &str, sequence: u64, kind: UpdateKind) -> WorkerUpdate {
     WorkerUpdate {
         uid: uid.into(),
         sequence,
-        work,
-        subject: Subject::Desired(document(u32::try_from(sequence).unwrap())),
+        kind,
+        pod: UpdatedPod::Desired(document(u32::try_from(sequence).unwrap())),
         verdicts: Vec::new(),
         pending_resize: None,
         cause: format!("cause {sequence}"),
     }
 }
 
-fn kill(at: i64, grace: Option<i64>) -> Work {
-    Work::Kill(PendingKill {
+fn kill(at: i64, grace: Option<i64>) -> UpdateKind {
+    UpdateKind::Kill(KillOrder {
         requested_at: UnixNanos(at),
         grace_period_seconds: grace,
     })
 }
 
-fn drained(outbox: &mut Outbox) -> Vec<(Work, u64)> {
+fn drained(outbox: &mut Outbox) -> Vec<(UpdateKind, u64)> {
     let mut all = Vec::new();
     while let Some(update) = outbox.take() {
         outbox.done(&update.uid, Delivery::Settled);
-        all.push((update.work, update.sequence));
+        all.push((update.kind, update.sequence));
     }
     all
 }
 
 #[test]
 fn the_newest_update_wins_except_over_a_kill_and_a_creation() {
-    for (works, expected) in [
-        (vec![Work::Sync, Work::Sync], vec![(Work::Sync, 1)]),
-        (vec![Work::Sync, Work::Update], vec![(Work::Update, 1)]),
-        (vec![Work::Update, Work::Sync], vec![(Work::Update, 1)]),
+    for (kinds, expected) in [
         (
-            vec![Work::Create, Work::Update, Work::Sync],
-            vec![(Work::Create, 2)],
+            vec![UpdateKind::Sync, UpdateKind::Sync],
+            vec![(UpdateKind::Sync, 1)],
         ),
-        (vec![Work::Sync, Work::Create], vec![(Work::Create, 1)]),
-        (vec![Work::Create, kill(5, None)], vec![(kill(5, None), 1)]),
         (
-            vec![kill(5, None), Work::Update, Work::Sync],
+            vec![UpdateKind::Sync, UpdateKind::Update],
+            vec![(UpdateKind::Update, 1)],
+        ),
+        (
+            vec![UpdateKind::Update, UpdateKind::Sync],
+            vec![(UpdateKind::Update, 1)],
+        ),
+        (
+            vec![UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync],
+            vec![(UpdateKind::Create, 2)],
+        ),
+        (
+            vec![UpdateKind::Sync, UpdateKind::Create],
+            vec![(UpdateKind::Create, 1)],
+        ),
+        (
+            vec![UpdateKind::Create, kill(5, None)],
+            vec![(kill(5, None), 1)],
+        ),
+        (
+            vec![kill(5, None), UpdateKind::Update, UpdateKind::Sync],
             vec![(kill(5, None), 2)],
         ),
         (
@@ -67,23 +82,23 @@ fn the_newest_update_wins_except_over_a_kill_and_a_creation() {
             vec![(kill(5, Some(3)), 1)],
         ),
         (
-            vec![kill(5, None), Work::Create],
-            vec![(kill(5, None), 0), (Work::Create, 1)],
+            vec![kill(5, None), UpdateKind::Create],
+            vec![(kill(5, None), 0), (UpdateKind::Create, 1)],
         ),
         (
-            vec![kill(5, None), Work::Create, Work::Update],
-            vec![(kill(5, None), 0), (Work::Create, 2)],
+            vec![kill(5, None), UpdateKind::Create, UpdateKind::Update],
+            vec![(kill(5, None), 0), (UpdateKind::Create, 2)],
         ),
         (
-            vec![kill(5, None), Work::Create, kill(9, None)],
+            vec![kill(5, None), UpdateKind::Create, kill(9, None)],
             vec![(kill(5, None), 2)],
         ),
     ] {
         let mut outbox = Outbox::default();
-        for (sequence, work) in (0..).zip(works.clone()) {
-            outbox.push(update("a", sequence, work));
+        for (sequence, kind) in (0..).zip(kinds.clone()) {
+            outbox.push(update("a", sequence, kind));
         }
-        assert_eq!(drained(&mut outbox), expected, "{works:?}");
+        assert_eq!(drained(&mut outbox), expected, "{kinds:?}");
         assert!(outbox.is_empty());
     }
 }
@@ -91,9 +106,9 @@ fn the_newest_update_wins_except_over_a_kill_and_a_creation() {
 #[test]
 fn one_update_of_a_pod_is_in_flight_at_a_time() {
     let mut outbox = Outbox::default();
-    outbox.push(update("a", 1, Work::Create));
+    outbox.push(update("a", 1, UpdateKind::Create));
     let first = outbox.take().unwrap();
-    outbox.push(update("a", 2, Work::Update));
+    outbox.push(update("a", 2, UpdateKind::Update));
     assert_eq!(outbox.take(), None);
     outbox.done(&first.uid, Delivery::Settled);
     assert_eq!(outbox.take().unwrap().sequence, 2);
@@ -105,21 +120,21 @@ fn what_failed_is_sent_again_with_what_came_meanwhile() {
     let mut outbox = Outbox::default();
     outbox.push(update("a", 1, kill(5, None)));
     let sent = outbox.take().unwrap();
-    outbox.push(update("a", 2, Work::Sync));
+    outbox.push(update("a", 2, UpdateKind::Sync));
     outbox.done(&sent.uid, Delivery::Failed);
     assert_eq!(drained(&mut outbox), [(kill(5, None), 2)]);
 
-    outbox.push(update("a", 3, Work::Create));
+    outbox.push(update("a", 3, UpdateKind::Create));
     let sent = outbox.take().unwrap();
     outbox.done(&sent.uid, Delivery::Failed);
-    assert_eq!(drained(&mut outbox), [(Work::Create, 3)]);
+    assert_eq!(drained(&mut outbox), [(UpdateKind::Create, 3)]);
 }
 
 #[test]
 fn pods_take_turns() {
     let mut outbox = Outbox::default();
     for (sequence, uid) in (0..).zip(["a", "b", "a", "c", "a"]) {
-        outbox.push(update(uid, sequence, Work::Sync));
+        outbox.push(update(uid, sequence, UpdateKind::Sync));
     }
     let order: Vec<_> = std::iter::from_fn(|| outbox.take())
         .map(|update| update.uid.to_string())
@@ -133,14 +148,11 @@ fn a_kill_by_name_alone_keeps_the_pod_that_is_known() {
     outbox.push(update("a", 1, kill(5, None)));
     let identity = PodIdentity::new("a", "d", "n").unwrap();
     let by_name = WorkerUpdate {
-        subject: Subject::RuntimeOnly(identity),
+        pod: UpdatedPod::RuntimeOnly(identity),
         ..update("a", 2, kill(6, None))
     };
     outbox.push(by_name);
-    assert!(matches!(
-        outbox.take().unwrap().subject,
-        Subject::Desired(_)
-    ));
+    assert!(matches!(outbox.take().unwrap().pod, UpdatedPod::Desired(_)));
 }
 
 #[test]
@@ -159,8 +171,8 @@ fn a_request_carries_what_its_kind_needs() {
     assert_eq!(request.hash, document(1).hash());
     let identity = PodIdentity::new("a", "d", "n").unwrap();
     let by_name = WorkerUpdate {
-        subject: Subject::RuntimeOnly(identity),
-        ..update("a", 2, Work::Sync)
+        pod: UpdatedPod::RuntimeOnly(identity),
+        ..update("a", 2, UpdateKind::Sync)
     };
     let request = by_name.to_request();
     assert_eq!(request.pod.unwrap().uid, "a");
@@ -171,7 +183,7 @@ fn a_request_carries_what_its_kind_needs() {
 fn a_kill_waits_for_no_other_pod() {
     let mut outbox = Outbox::default();
     for (sequence, uid) in (0..).zip(["a", "b", "c"]) {
-        outbox.push(update(uid, sequence, Work::Create));
+        outbox.push(update(uid, sequence, UpdateKind::Create));
     }
     assert_eq!(outbox.take_kill(), None);
     outbox.push(update("c", 3, kill(5, None)));
@@ -186,36 +198,36 @@ fn a_kill_waits_for_no_other_pod() {
 #[test]
 fn an_outdated_update_is_dropped_but_for_what_a_newer_one_takes_over() {
     let mut outbox = Outbox::default();
-    outbox.push(update("a", 1, Work::Create));
+    outbox.push(update("a", 1, UpdateKind::Create));
     let sent = outbox.take().unwrap();
     outbox.done(&sent.uid, Delivery::Outdated);
     assert!(outbox.is_empty());
-    outbox.push(update("a", 2, Work::Create));
+    outbox.push(update("a", 2, UpdateKind::Create));
     let sent = outbox.take().unwrap();
-    outbox.push(update("a", 3, Work::Update));
+    outbox.push(update("a", 3, UpdateKind::Update));
     outbox.done(&sent.uid, Delivery::Outdated);
-    assert_eq!(drained(&mut outbox), [(Work::Create, 3)]);
+    assert_eq!(drained(&mut outbox), [(UpdateKind::Create, 3)]);
 }
 
-fn any_work() -> impl Strategy<Value = Work> {
+fn any_kind() -> impl Strategy<Value = UpdateKind> {
     prop_oneof![
-        Just(Work::Create),
-        Just(Work::Update),
-        Just(Work::Sync),
+        Just(UpdateKind::Create),
+        Just(UpdateKind::Update),
+        Just(UpdateKind::Sync),
         (0_i64..100, proptest::option::of(0_i64..60)).prop_map(|(at, grace)| kill(at, grace)),
     ]
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push(Work),
+    Push(UpdateKind),
     Take,
     Done(Delivery),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => any_work().prop_map(Step::Push),
+        3 => any_kind().prop_map(Step::Push),
         2 => Just(Step::Take),
         2 => prop_oneof![Just(Delivery::Settled), Just(Delivery::Failed)].prop_map(Step::Done),
     ]
@@ -233,23 +245,23 @@ proptest! {
         let (mut wanted_dead, mut arrived_dead) = (false, false);
         let mut last_arrived = 0;
         let arrive = |update: &WorkerUpdate, dead: &mut bool, last: &mut u64| {
-            match update.work {
-                Work::Kill(_) => *dead = true,
-                Work::Create => *dead = false,
-                Work::Update | Work::Sync => {}
+            match update.kind {
+                UpdateKind::Kill(_) => *dead = true,
+                UpdateKind::Create => *dead = false,
+                UpdateKind::Update | UpdateKind::Sync => {}
             }
             *last = update.sequence;
         };
         for step in steps {
             match step {
-                Step::Push(work) => {
+                Step::Push(kind) => {
                     sequence += 1;
-                    match work {
-                        Work::Kill(_) => wanted_dead = true,
-                        Work::Create => wanted_dead = false,
-                        Work::Update | Work::Sync => {}
+                    match kind {
+                        UpdateKind::Kill(_) => wanted_dead = true,
+                        UpdateKind::Create => wanted_dead = false,
+                        UpdateKind::Update | UpdateKind::Sync => {}
                     }
-                    outbox.push(update("a", sequence, work));
+                    outbox.push(update("a", sequence, kind));
                 }
                 Step::Take => if in_flight.is_none() { in_flight = outbox.take() },
                 Step::Done(delivery) => if let Some(sent) = in_flight.take() {

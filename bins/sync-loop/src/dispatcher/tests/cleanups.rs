@@ -242,8 +242,8 @@ fn an_orphan_is_killed_by_reference_with_the_time_when_it_was_found() {
     let mut harness = Harness::running();
     let orphan = [runtime_pod("o", "file", true)];
     let actions = harness.housekeeping(&[], &orphan);
-    let (first, subject) = kill(&actions);
-    assert!(matches!(subject, Subject::RuntimeOnly(_)));
+    let (first, pod) = kill(&actions);
+    assert!(matches!(pod, UpdatedPod::RuntimeOnly(_)));
     assert_eq!(first.requested_at, harness.now.wall);
     // On its way: not again.
     assert_eq!(sent(&harness.housekeeping(&[], &orphan)), [""; 0]);

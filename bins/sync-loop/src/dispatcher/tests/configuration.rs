@@ -34,7 +34,7 @@ fn a_message_that_says_nothing_new_changes_nothing() {
     // Whatever is sent next is the newest version: its hash is the one that
     // config-sourcer knows.
     let actions = harness.lifecycle("a", v1::PodLifecycleEventType::PodSync);
-    let Subject::Desired(document) = &updates(&actions)[0].subject else {
+    let UpdatedPod::Desired(document) = &updates(&actions)[0].pod else {
         panic!("no pod")
     };
     assert_eq!(document.hash(), message(&seen, PodSource::File).hash);
@@ -51,7 +51,7 @@ fn what_is_known_decides_which_operation_a_message_is() {
 }
 
 #[test]
-fn half_a_snapshot_is_none() {
+fn a_snapshot_that_was_cut_off_counts_for_nothing() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     let begin = v1::SourceSnapshotBegin {

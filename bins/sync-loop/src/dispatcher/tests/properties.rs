@@ -90,17 +90,17 @@ impl Pool {
             restart_requested: false,
             completed: false,
         });
-        match update.work {
-            Work::Kill(_) => {
+        match update.kind {
+            UpdateKind::Kill(_) => {
                 if worker.phase == WorkerPhase::Syncing {
                     worker.phase = WorkerPhase::Terminating;
                 }
                 worker.restart_requested &= worker.phase == WorkerPhase::Finished;
             }
-            Work::Create if worker.phase != WorkerPhase::Syncing => {
+            UpdateKind::Create if worker.phase != WorkerPhase::Syncing => {
                 worker.restart_requested |= !worker.completed;
             }
-            Work::Create | Work::Update | Work::Sync => {
+            UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync => {
                 if fresh && self.completed.contains(&uid) {
                     *worker = Worker {
                         phase: WorkerPhase::Finished,
@@ -181,7 +181,7 @@ struct Node {
     harness: Harness,
     outbox: Outbox,
     pool: Pool,
-    pool_lives: u32,
+    pool_runs: u32,
     /// What the source wants, with a version of its spec.
     wanted: BTreeMap<usize, u32>,
     source_ready: bool,
@@ -197,7 +197,7 @@ impl Node {
             harness: Harness::new(),
             outbox: Outbox::default(),
             pool: Pool::default(),
-            pool_lives: 1,
+            pool_runs: 1,
             wanted: BTreeMap::new(),
             source_ready: false,
             last_shown: None,
@@ -216,7 +216,7 @@ impl Node {
         let records = self.harness.records.clone();
         self.harness = Harness::with_records(records);
         self.harness.now.wall = now;
-        self.harness.boot_id = format!("pool-{}", self.pool_lives);
+        self.harness.boot_id = format!("pool-{}", self.pool_runs);
         self.harness.configure(&["file"]);
         self.show_snapshot();
         let actions = self.harness.capacity(64_000);
@@ -266,8 +266,8 @@ impl Node {
         let wanted =
             (0..PODS).filter(|index| shown_wanted.is_some_and(|shown| shown.contains(index)));
         let wanted = wanted.map(uid).any(|wanted| *wanted == *update.uid);
-        match update.work {
-            Work::Kill(_) => {
+        match update.kind {
+            UpdateKind::Kill(_) => {
                 assert!(
                     shown_wanted.is_some(),
                     "{} killed before its source was ready",
@@ -278,7 +278,7 @@ impl Node {
             _ => assert!(
                 wanted,
                 "{} {:?} although nobody wants it",
-                update.uid, update.work
+                update.uid, update.kind
             ),
         }
     }
@@ -317,7 +317,7 @@ impl Node {
             uid: update.uid,
             sequence: update.sequence,
             phase,
-            boot_id: format!("pool-{}", self.pool_lives),
+            boot_id: format!("pool-{}", self.pool_runs),
         });
         self.carry_out(actions);
     }
@@ -335,7 +335,7 @@ impl Node {
         let (question, desired, delivered) = asked.unwrap();
         let source_ready = delivered.contains(&PodSource::File);
         let response = self.pool.sync_known_pods(&desired, source_ready);
-        self.late_answer = Some((question, response, format!("pool-{}", self.pool_lives)));
+        self.late_answer = Some((question, response, format!("pool-{}", self.pool_runs)));
         if !late {
             self.answer();
         }
@@ -382,9 +382,9 @@ impl Node {
                 self.show_snapshot();
             }
             Step::PoolRestarts => {
-                self.pool_lives += 1;
+                self.pool_runs += 1;
                 self.pool.workers.clear();
-                self.harness.boot_id = format!("pool-{}", self.pool_lives);
+                self.harness.boot_id = format!("pool-{}", self.pool_runs);
             }
             Step::LoopRestarts => self.start_loop(),
             Step::Deliver { lost } => self.deliver(lost),

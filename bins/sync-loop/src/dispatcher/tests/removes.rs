@@ -8,11 +8,11 @@ fn a_removed_pod_is_killed_with_its_own_grace_from_now() {
     harness.add_running(&plain("a"));
     harness.wait(Duration::from_secs(5));
     let actions = harness.remove(&plain("a"));
-    let (kill, subject) = kill(&actions);
+    let (kill, pod) = kill(&actions);
     assert_eq!(kill.requested_at, harness.now.wall);
     assert_eq!(kill.grace_period_seconds, None);
     assert!(
-        matches!(subject, Subject::Desired(_)),
+        matches!(pod, UpdatedPod::Desired(_)),
         "the worker may need the spec"
     );
 }
@@ -144,7 +144,7 @@ fn a_deletion_mark_travels_in_an_update() {
         harness.decision("a"),
         "sent UPDATE to its worker: marked for deletion in source file"
     );
-    let Subject::Desired(document) = &updates(&actions)[0].subject else {
+    let UpdatedPod::Desired(document) = &updates(&actions)[0].pod else {
         panic!("no pod")
     };
     assert!(

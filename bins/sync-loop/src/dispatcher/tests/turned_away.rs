@@ -1,4 +1,4 @@
-//! Pods that cannot be taken when they are delivered, and can be later.
+//! Pods that cannot be taken when they arrive, and can be later.
 
 use super::*;
 use ipc::limits::{MAX_DESIRED_BYTES, MAX_PODS};
