@@ -40,7 +40,7 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodSource, node_shutdown};
 
-use begun_anew::{Known, is_to_run};
+use begun_anew::{PodBefore, is_to_run};
 use pool_view::PoolView;
 pub(crate) use refusal::Refusal;
 pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
@@ -148,8 +148,8 @@ impl Registry {
     /// The snapshot is complete: pods that it lacks are not in the pool.
     pub(crate) fn end_snapshot(&mut self, now: UnixNanos) {
         self.pool.end_snapshot();
-        // What this run of the pool had, it has let go unheard. Another run may only not have
-        // it yet.
+        // A pod that this run of the pool had and its snapshot lacks has ended; we missed the
+        // message. Another run may only not have it yet.
         let had = |entry: &Entry| {
             let worker = entry.worker.as_ref();
             worker.is_some_and(|(boot_id, _)| *boot_id == self.pool.boot_id)
@@ -236,7 +236,7 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         if entry
-            .known()
+            .so_far()
             .has_begun_anew(&observation, &pod, &self.pool.boot_id)
         {
             entry.status = PodStatus::default();
@@ -340,7 +340,7 @@ impl Registry {
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
         // Of one that was to begin anew, nothing that was told before stays.
-        let before = entry.known().stays_ended_as(&pod);
+        let before = entry.so_far().stays_ended_as(&pod);
         let before = before.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
@@ -484,9 +484,9 @@ impl Entry {
         self.hold = Hold::Kept;
     }
 
-    /// What is known of it.
-    fn known(&self) -> Known<'_> {
-        Known {
+    /// The pod as it is known so far.
+    fn so_far(&self) -> PodBefore<'_> {
+        PodBefore {
             pod: (!self.is_cut).then_some(&self.desired),
             status: &self.status,
             worker: self.worker.as_ref(),

@@ -12,13 +12,13 @@ pub const MAX_VERDICTS: usize = 15_000;
 /// What is known, by container id and kind of probe.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    known: BTreeMap<(String, i32), Known>,
+    known: BTreeMap<(String, i32), StoredVerdict>,
     /// Counts insertions, so that the oldest can be dropped when it is full.
     sequence: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct StoredVerdict {
     pod_uid: String,
     success: bool,
     sequence: u64,
@@ -48,7 +48,7 @@ impl Verdicts {
             return false;
         }
         self.sequence += 1;
-        let known = Known {
+        let known = StoredVerdict {
             pod_uid: verdict.pod_uid.clone(),
             success,
             sequence: self.sequence,

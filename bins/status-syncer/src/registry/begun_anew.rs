@@ -10,9 +10,9 @@ use pod::{EVICTED, PodDocument, PodPhase};
 
 use crate::status;
 
-/// What is known of a pod.
+/// A pod as it was known before an observation or an update of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct PodBefore<'a> {
     /// The pod, unless its spec is lost.
     pub(super) pod: Option<&'a PodDocument>,
     pub(super) status: &'a PodStatus,
@@ -20,7 +20,7 @@ pub(super) struct Known<'a> {
     pub(super) worker: Option<&'a (String, WorkerPhase)>,
 }
 
-impl Known<'_> {
+impl PodBefore<'_> {
     /// Whether the pod has ended and begun anew under its UID: its manifest was removed and
     /// came back, or was changed in what a running pod keeps, or it was rejected and is
     /// admitted now.
