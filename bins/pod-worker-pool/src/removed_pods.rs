@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What these pods left may be removed although other sources have not delivered. Losing it
-/// costs only that: it is then removed once all sources have delivered. Clones share it.
+/// Pods that were taken back and are gone: what they left may be removed although other
+/// sources have not delivered. Losing this costs only that: it is then removed once all
+/// sources have delivered. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RemovedPods(Arc<Mutex<HashSet<String>>>);
 
