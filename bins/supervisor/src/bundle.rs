@@ -5,7 +5,7 @@ mod confined;
 mod lacks;
 mod repair;
 mod services;
-mod told;
+mod status_file;
 mod watch;
 
 use std::io::{self, ErrorKind};
@@ -100,7 +100,7 @@ fn tell_lacks(run_dir: &Path, lacks: Vec<Degradation>) -> Result<(), Failure> {
         ..v1::SupervisorStatus::default()
     };
     let path = run_dir.join(lacks::FILE_NAME);
-    told::write(&path, &status).map_err(|source| Failure::Io {
+    status_file::write(&path, &status).map_err(|source| Failure::Io {
         action: "tell what the machine lacks in",
         path,
         source,

@@ -129,7 +129,7 @@ mod tests {
         let (mut fd_store, begun) = (FdStore::default(), Instant::now());
         let mut first = store(&mut fd_store, Process::PodWorkerPool, 1, begun);
         drop(fd_store.expire(begun + 10 * KEPT_FOR));
-        assert!(is_open(&mut first), "no other life has come");
+        assert!(is_open(&mut first), "no other run has come");
         let later = begun + 10 * KEPT_FOR;
         let mut second = store(&mut fd_store, Process::PodWorkerPool, 2, later);
         drop(fd_store.expire(later + KEPT_FOR / 2));

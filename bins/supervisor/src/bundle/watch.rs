@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use topology::{Identities, Need, Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME, row};
 
 use super::confined::Looks;
-use super::told::{self, Told};
+use super::status_file::{self, StatusFile};
 use super::{lacks, services};
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::failure::Failure;
@@ -55,7 +55,7 @@ pub(super) fn run(run_dir: &Path) -> Result<(), Failure> {
         NotifySockets::open(&directory, &identities)?
     };
     seal().map_err(system("confine itself"))?;
-    let machine_lacks = match told::read(&run_dir.join(lacks::FILE_NAME)) {
+    let machine_lacks = match status_file::read(&run_dir.join(lacks::FILE_NAME)) {
         Ok(lacks) => lacks.degradations,
         Err(error) => vec![format!("what this machine lacks is not known: {error}")],
     };
@@ -68,7 +68,7 @@ pub(super) fn run(run_dir: &Path) -> Result<(), Failure> {
         misconduct: Misconduct::default(),
         clock: WallClock::system(),
         start: Instant::now(),
-        told: Told::new(directory.join(WATCH_FILE_NAME)),
+        status_file: StatusFile::new(directory.join(WATCH_FILE_NAME)),
     };
     let outcome = runtime.block_on(watch.run(&config));
     // A look at a state directory that hangs must not keep it from ending.
@@ -100,7 +100,7 @@ struct Watch {
     misconduct: Misconduct,
     clock: WallClock,
     start: Instant,
-    told: Told,
+    status_file: StatusFile,
 }
 
 impl Watch {
@@ -117,7 +117,7 @@ impl Watch {
         tell_starter(&[NotifyState::Ready]);
         loop {
             let status = self.status(&kept.borrow_and_update());
-            self.told.tell(&status);
+            self.status_file.tell(&status);
             tokio::select! {
                 // Cancel-safe: a signal that is not received stays pending.
                 _ = terminate.recv() => return Ok(()),

@@ -294,10 +294,10 @@ async fn a_close_that_blocks_does_not_keep_the_next_run_from_being_heard() {
     fixture.sockets.renew(POOL, fixture.uid);
     assert_ne!(inode(&fixture), first);
     assert_eq!(fixture.sockets.path(POOL).unwrap(), path);
-    let new_life = "READY=1\nSTATUS=new life";
-    fixture.send(POOL, new_life, &[]).unwrap();
+    let new_run = "READY=1\nSTATUS=new run";
+    fixture.send(POOL, new_run, &[]).unwrap();
     let heard = fixture.next(POOL).await.0;
-    assert_eq!(heard, parse(new_life.as_bytes()));
+    assert_eq!(heard, parse(new_run.as_bytes()));
     let begun = std::time::Instant::now();
     drop((far, second_far));
     fixture.wait_for_left(POOL, 0);

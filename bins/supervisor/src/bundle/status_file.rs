@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use bulkhead_api::v1;
 use ipc::Message as _;
 
-/// One that changes.
-pub(super) struct Told {
+/// One that is written anew when what is found changes.
+pub(super) struct StatusFile {
     path: PathBuf,
     last: Option<v1::SupervisorStatus>,
 }
 
-impl Told {
-    pub(super) fn new(path: PathBuf) -> Told {
-        Told { path, last: None }
+impl StatusFile {
+    pub(super) fn new(path: PathBuf) -> StatusFile {
+        StatusFile { path, last: None }
     }
 
     pub(super) fn tell(&mut self, status: &v1::SupervisorStatus) {
@@ -33,10 +33,10 @@ impl Told {
 
 /// Replaces the file.
 pub(super) fn write(path: &Path, status: &v1::SupervisorStatus) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, status.encode_length_delimited_to_vec())?;
-    fs::set_permissions(&new, Permissions::from_mode(0o644))?;
-    fs::rename(new, path)
+    let bytes = status.encode_length_delimited_to_vec();
+    state_file::write_atomically(path, &bytes, |file| {
+        file.set_permissions(Permissions::from_mode(0o644))
+    })
 }
 
 /// Reads what root has written.
@@ -53,16 +53,16 @@ mod tests {
     fn what_is_found_is_told_once_and_anew_when_it_changes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("told");
-        let mut told = Told::new(path.clone());
+        let mut file = StatusFile::new(path.clone());
         for text in ["pleg keeps too much", "nothing"] {
             let status = v1::SupervisorStatus {
                 degradations: vec![text.to_owned()],
                 ..v1::SupervisorStatus::default()
             };
-            told.tell(&status);
+            file.tell(&status);
             assert_eq!(read(&path).unwrap(), status);
             fs::remove_file(&path).unwrap();
-            told.tell(&status);
+            file.tell(&status);
             assert!(!path.exists(), "it says nothing new");
         }
     }
