@@ -85,7 +85,7 @@ pub(crate) enum HttpError {
         /// The cause.
         source: hyper::Error,
     },
-    /// The answer is no success.
+    /// The answer is not 200.
     #[error("{authority} answered {status}")]
     Status {
         /// Host and port.
@@ -314,7 +314,8 @@ async fn converse(
         let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
         return Ok(Answer::Redirect(location));
     }
-    if !status.is_success() {
+    // As with a kubelet: any other success is no promise that this is the whole manifest.
+    if status != StatusCode::OK {
         return Err(HttpError::Status {
             authority: authority(),
             status,

@@ -138,7 +138,15 @@ async fn addresses_that_cannot_be_connected_to_are_named_in_time() {
 
 #[tokio::test]
 async fn other_answers_are_errors() {
-    for status in ["404 Not Found", "500 Oh", "304 Not Modified", "302 Found"] {
+    for status in [
+        "404 Not Found",
+        "500 Oh",
+        "304 Not Modified",
+        "302 Found",
+        "202 Accepted",
+        "204 No Content",
+        "206 Partial Content",
+    ] {
         let server = Server::answering(response(status, "", "x")).await;
         let error = fetch(&server.url("/")).await.unwrap_err();
         assert!(
