@@ -260,13 +260,17 @@ fn row(event: &v1::Event, now: UnixNanos) -> Vec<Cell> {
         let span = age(now.since(UnixNanos(event.first_unix_nanos)));
         seen += &format!(" (x{} over {span})", event.count);
     }
+    let message = match event.container.as_str() {
+        "" => event.message.clone(),
+        container => format!("{container}: {}", event.message),
+    };
     vec![
         seen.into(),
         Cell::toned(kind, tone),
         plain(&event.reason).into(),
         plain(&object(event)).into(),
         plain(&event.reporter).into(),
-        plain(&event.message).into(),
+        plain(&message).into(),
     ]
 }
 
@@ -327,12 +331,16 @@ mod tests {
             unix_nanos: 65_000_000_000,
             ..v1::Event::default()
         };
-        let events = [event("p", "BackOff", 3), about_a_file];
+        let of_container = v1::Event {
+            container: "c".to_owned(),
+            ..event("p", "BackOff", 3)
+        };
+        let events = [of_container, about_a_file];
         assert_eq!(
             as_table(&events, UnixNanos(70_000_000_000), false),
             "\
 LAST SEEN           TYPE      REASON        OBJECT      FROM   MESSAGE
-10s (x3 over 60s)   Warning   BackOff       default/p   pool   why^[[2J
+10s (x3 over 60s)   Warning   BackOff       default/p   pool   c: why^[[2J
 5s                  Normal    BadManifest   /m/a.yaml
 "
         );

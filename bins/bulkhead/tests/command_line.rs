@@ -164,7 +164,11 @@ async fn pods_are_listed_in_every_format() {
 async fn a_described_pod_tells_its_decision_and_events() {
     let node = node(v1::ProcessState::Ready);
     let text = stdout(&node.bulkhead(&["describe", "web"]).await);
-    for expected in ["CREATE because ADD", "nothing to do", "Started container c"] {
+    for expected in [
+        "CREATE because ADD",
+        "nothing to do",
+        "c: Container started",
+    ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
 }

@@ -14,6 +14,7 @@ mod rate;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
 use cri::quirks::FailedPull;
@@ -267,7 +268,10 @@ impl Images {
         };
         match (decision, present) {
             (Decision::Use, Some(image)) => {
-                let message = format!("Container image \"{stated}\" already present on machine");
+                let message = format!(
+                    "Container image \"{stated}\" already present on machine and can be \
+                     accessed by the pod"
+                );
                 event(ImageEvent::normal("Pulled", message));
                 Ok(Found::Image(Image::of(image)))
             }
@@ -378,17 +382,16 @@ impl Images {
             }
         };
         locked(&self.failures).succeeded(&request.pod_uid, stated);
-        let message = format!(
-            "Successfully pulled image \"{stated}\" in {:?} ({:?} including waiting)",
-            pulled.took,
-            begun.elapsed()
-        );
-        event(ImageEvent::normal("Pulled", message));
+        let waited = begun.elapsed();
         let spec = v1::ImageSpec {
             image: pulled.reference,
             ..request.spec.clone()
         };
-        let image = self.inspect(&spec, stated, event).await?.ok_or_else(|| {
+        let found = self.inspect(&spec, stated, event).await;
+        let size = found.iter().flatten().next().map_or(0, |image| image.size);
+        let message = pulled_words(stated, pulled.took, waited, size);
+        event(ImageEvent::normal("Pulled", message));
+        let image = found?.ok_or_else(|| {
             let message = format!("image \"{stated}\" is gone right after it was pulled");
             self.refused(ImageFailure::ErrImagePull, message, "Failed", event)
         })?;
@@ -497,6 +500,19 @@ fn why(stated: &str, error: RuntimeError) -> (ImageFailure, String) {
     };
     let message = format!("image pull failed for {stated} because {why}{more}");
     (failure, message)
+}
+
+/// The kubelet's words; it tells whole milliseconds, and 0 where the size is not known.
+fn pulled_words(stated: &str, took: Duration, waited: Duration, bytes: u64) -> String {
+    let whole = |it: Duration| {
+        Duration::from_secs(it.as_secs()) + Duration::from_millis(it.subsec_millis().into())
+    };
+    format!(
+        "Successfully pulled image \"{stated}\" in {:?} ({:?} including waiting). \
+         Image size: {bytes} bytes.",
+        whole(took),
+        whole(waited)
+    )
 }
 
 #[cfg(test)]

@@ -326,10 +326,15 @@ impl TestNode {
 
     /// Reasons of the events of a pod, oldest first.
     pub(crate) fn reasons(&self, uid: &str) -> Vec<String> {
+        let events = self.events(uid).into_iter();
+        events.map(|event| event.reason).collect()
+    }
+
+    /// The events of a pod, oldest first.
+    pub(crate) fn events(&self, uid: &str) -> Vec<v1::Event> {
         let events = self.current_run().events.feed().recent().into_iter();
         events
             .filter(|event| event.pod.as_ref().is_some_and(|pod| pod.uid == uid))
-            .map(|event| event.reason)
             .collect()
     }
 }

@@ -266,7 +266,8 @@ fn happened(name: &str, reason: &str, at: i64) -> Result<v1::ListEventsResponse,
     event_message(EventMessage::Event(v1::Event {
         pod: pod(name).reference,
         reason: reason.to_owned(),
-        message: format!("{reason} container c"),
+        container: "c".to_owned(),
+        message: format!("Container {}", reason.to_lowercase()),
         unix_nanos: at,
         ..v1::Event::default()
     }))

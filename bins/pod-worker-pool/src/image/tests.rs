@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use simulated_runtime::{Faults, SimulatedRuntime};
+use simulated_runtime::{Faults, IMAGE_BYTES, SimulatedRuntime};
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -150,10 +150,24 @@ async fn a_present_image_is_used_and_an_absent_one_pulled() {
     assert_eq!(case.pulls(), 0);
     let absent = with_image("u", "example.com/absent:1", "IfNotPresent");
     assert!(!case.ensure(&absent).await.unwrap().id.is_empty());
+    let size = format!(" including waiting). Image size: {IMAGE_BYTES} bytes.");
+    let told = case.events.lock().unwrap().last().cloned().unwrap().1;
+    assert!(told.ends_with(&size), "{told}");
     assert_eq!(case.reasons(), ["Pulling", "Pulled"]);
     let always = with_image("u", "example.com/present:1", "Always");
     case.ensure(&always).await.unwrap();
     assert_eq!(case.pulls(), 2);
+}
+
+#[test]
+fn a_pull_is_told_in_whole_milliseconds_with_the_size_of_its_image() {
+    let took = Duration::from_nanos(1_234_999_999);
+    let waited = Duration::from_micros(65_000_999);
+    assert_eq!(
+        pulled_words("a:1", took, waited, 5),
+        "Successfully pulled image \"a:1\" in 1.234s (65s including waiting). \
+         Image size: 5 bytes."
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,7 +95,21 @@ async fn a_pod_is_started_and_told_of() {
     assert_eq!(observation.phase(), WorkerPhase::Syncing);
     assert_eq!(observation.sandboxes.len(), 1);
     assert!(observation.waiting.is_empty() && observation.sync_error.is_empty());
-    assert_eq!(node.reasons("u1"), ["Pulled", "Created", "Started"]);
+    let events = node.events("u1").into_iter();
+    let told: Vec<_> = events
+        .map(|it| (it.reason, it.container, it.message))
+        .collect();
+    let present = format!(
+        "Container image \"{IMAGE}\" already present on machine and can be accessed by the pod"
+    );
+    let expected = [
+        ("Pulled", &*present),
+        ("Created", "Container created"),
+        ("Started", "Container started"),
+    ];
+    let of_container =
+        |(reason, message): (&str, &str)| (reason.to_owned(), "c".to_owned(), message.to_owned());
+    assert_eq!(told, expected.map(of_container));
     assert!(node.runtime.violations().is_empty());
 }
 

@@ -228,10 +228,8 @@ async fn start_one(
     started
         .await
         .map_err(|error| StartError::of_start(&id, is_resumed, error))?;
-    let message = format!("Started container {}", start.name);
-    context
-        .events
-        .normal(target.identity, &start.name, "Started", &message);
+    let events = &context.events;
+    events.normal(target.identity, &start.name, "Started", "Container started");
     let linked = context
         .host
         .link_log(target.identity, &start.name, &id, restart_count);
@@ -320,10 +318,8 @@ async fn create(
     })?;
     next_name.used();
     context.observer.note_owner(&id, target.identity);
-    let message = format!("Created container {name}");
-    context
-        .events
-        .normal(target.identity, name, "Created", &message);
+    let events = &context.events;
+    events.normal(target.identity, name, "Created", "Container created");
     Ok(id)
 }
 
