@@ -49,23 +49,12 @@ pub(crate) struct EventLog {
     /// How many of them are kept.
     kept: usize,
     hasher: RandomState,
-    reporters: VecDeque<Reporter>,
 }
-
-/// How far the calls of one run of a reporting process were taken.
-#[derive(Debug)]
-struct Reporter {
-    boot_id: String,
-    next_sequence: u64,
-}
-
-/// Runs of reporting processes that are remembered: one process reports by
-/// calls, and late retries of its previous run may still arrive.
-const MAX_REPORTERS: usize = 4;
 
 impl EventLog {
     /// Takes an event; returns it as it is kept now, with its count, or `None`
-    /// if it was known already (a stream that begins again repeats itself).
+    /// if it was known already (a stream that begins again repeats itself, and so does a
+    /// call that had no answer).
     pub(crate) fn record(&mut self, mut event: Event, now: UnixNanos) -> Option<Event> {
         bound_texts(&mut event);
         if event.unix_nanos <= 0 {
@@ -101,48 +90,6 @@ impl EventLog {
         }
         self.insert(entry, &event);
         Some(event)
-    }
-
-    /// Takes the events of a call that may be a repetition: `first_sequence` is
-    /// the running number of the first in the run `boot_id` of the caller.
-    /// Returns those that are new, as they are kept now.
-    pub(crate) fn record_reported(
-        &mut self,
-        boot_id: &str,
-        first_sequence: u64,
-        events: Vec<Event>,
-        now: UnixNanos,
-    ) -> Vec<Event> {
-        let end = first_sequence.saturating_add(events.len() as u64);
-        let index = self
-            .reporters
-            .iter()
-            .position(|reporter| reporter.boot_id == boot_id);
-        let taken = match index {
-            Some(index) => {
-                let reporter = &mut self.reporters[index];
-                let taken = reporter.next_sequence;
-                reporter.next_sequence = taken.max(end);
-                taken
-            }
-            None => {
-                let boot_id = boot_id.to_owned();
-                self.reporters.push_back(Reporter {
-                    boot_id,
-                    next_sequence: end,
-                });
-                if self.reporters.len() > MAX_REPORTERS {
-                    self.reporters.pop_front();
-                }
-                first_sequence
-            }
-        };
-        let known = usize::try_from(taken.saturating_sub(first_sequence)).unwrap_or(usize::MAX);
-        events
-            .into_iter()
-            .skip(known)
-            .filter_map(|event| self.record(event, now))
-            .collect()
     }
 
     /// All events, those seen longest ago first; only of one pod if its UID is given.
@@ -311,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_begins_again_counts_nothing_twice() {
+    fn a_stream_that_begins_again_and_a_repeated_call_count_nothing_twice() {
         let mut log = EventLog::default();
         for time in [5, 7] {
             assert!(log.record(event("u", "Pulled", "m", time), NOW).is_some());
@@ -344,35 +291,6 @@ mod tests {
         };
         assert_eq!(record(i64::MAX, 500), Some((1, 500)));
         assert_eq!(record(600, 601), Some((2, 600)));
-    }
-
-    #[test]
-    fn a_repeated_call_counts_nothing_twice() {
-        let mut log = EventLog::default();
-        let events = |times: &[i64]| -> Vec<Event> {
-            times
-                .iter()
-                .map(|&time| event("u", "Unhealthy", "m", time))
-                .collect()
-        };
-        assert_eq!(
-            log.record_reported("boot", 0, events(&[1, 2]), NOW).len(),
-            2
-        );
-        assert_eq!(
-            log.record_reported("boot", 0, events(&[1, 2]), NOW).len(),
-            0
-        );
-        assert_eq!(
-            log.record_reported("boot", 1, events(&[2, 3]), NOW).len(),
-            1
-        );
-        assert_eq!(
-            log.record_reported("other boot", 0, events(&[4]), NOW)
-                .len(),
-            1
-        );
-        assert_eq!(log.recent(None)[0].count, 4);
     }
 
     #[test]

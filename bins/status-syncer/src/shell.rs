@@ -256,15 +256,9 @@ impl Syncer {
                 let _ = answer.send(self.registry.reject(*request, now));
             }
             Command::ReportEvents(request, answer) => {
-                let v1::ReportEventsRequest {
-                    events,
-                    boot_id,
-                    first_sequence,
-                } = request;
-                let news = self
-                    .events
-                    .record_reported(&boot_id, first_sequence, events, now.wall);
-                news.iter().for_each(|event| self.feed.push(event));
+                let events = request.events.into_iter();
+                let news = events.filter_map(|event| self.events.record(event, now.wall));
+                news.for_each(|event| self.feed.push(&event));
                 let _ = answer.send(());
             }
             Command::Retain(known, answer) => {

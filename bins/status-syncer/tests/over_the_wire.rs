@@ -392,10 +392,9 @@ async fn events_of_the_pool_and_of_others_are_listed_once_and_followed() {
     let report = v1::ReportEventsRequest {
         events: vec![v1::Event {
             reason: "Unhealthy".to_owned(),
+            unix_nanos: 1,
             ..Default::default()
         }],
-        boot_id: "loop".to_owned(),
-        first_sequence: 0,
     };
     for _ in 0..2 {
         node.sync_loop()

@@ -99,8 +99,6 @@ fn status_reports(name: &str) -> Result<Vec<u8>> {
         .encode_to_vec(),
         "ReportEvents" => v1::ReportEventsRequest {
             events: vec![event],
-            boot_id: "test".to_owned(),
-            first_sequence: 0,
         }
         .encode_to_vec(),
         // Of a time before all pods: nothing is forgotten.

@@ -45,8 +45,6 @@ pub(super) struct Reports {
     put_back: Option<String>,
     verdicts: BTreeMap<(String, i32), v1::ProbeVerdict>,
     events: VecDeque<v1::Event>,
-    /// Running number of the first event that waits.
-    first_sequence: u64,
     known: Option<v1::RemoveOrphanedStatusesRequest>,
 }
 
@@ -68,7 +66,6 @@ impl Reports {
     pub(super) fn report(&mut self, event: v1::Event) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
-            self.first_sequence += 1;
         }
         self.events.push_back(event);
     }
@@ -89,10 +86,10 @@ impl Reports {
         });
     }
 
-    /// The next report; `boot_id` is this process's.
-    pub(super) fn next(&self, boot_id: &str) -> Option<Report> {
+    /// The next report.
+    pub(super) fn next(&self) -> Option<Report> {
         let rejection = || self.next_rejection().cloned().map(Report::Rejection);
-        let other = || self.next_other(boot_id);
+        let other = || self.next_other();
         match self.put_back {
             None => rejection().or_else(other),
             Some(_) => other().or_else(rejection),
@@ -108,7 +105,7 @@ impl Reports {
         next.map(|(_, rejection)| rejection)
     }
 
-    fn next_other(&self, boot_id: &str) -> Option<Report> {
+    fn next_other(&self) -> Option<Report> {
         if !self.verdicts.is_empty() {
             let verdicts = self
                 .verdicts
@@ -125,11 +122,7 @@ impl Reports {
                 .take(EVENTS_PER_REPORT)
                 .cloned()
                 .collect();
-            return Some(Report::Events(v1::ReportEventsRequest {
-                events,
-                boot_id: boot_id.to_owned(),
-                first_sequence: self.first_sequence,
-            }));
+            return Some(Report::Events(v1::ReportEventsRequest { events }));
         }
         self.known.clone().map(Report::Known)
     }
@@ -161,10 +154,11 @@ impl Reports {
                 }
             }
             Report::Events(request) => {
-                // Some may have been dropped meanwhile for want of room.
-                let after = request.first_sequence + request.events.len() as u64;
-                while self.first_sequence < after && self.events.pop_front().is_some() {
-                    self.first_sequence += 1;
+                for event in &request.events {
+                    // The oldest may have been dropped meanwhile for want of room.
+                    if self.events.front() == Some(event) {
+                        self.events.pop_front();
+                    }
                 }
             }
             Report::Known(request) => {
@@ -225,10 +219,10 @@ mod tests {
     fn a_report_that_is_not_done_is_made_again() {
         let mut reports = Reports::default();
         reports.reject(rejection("u", "r"));
-        let first = reports.next("b").unwrap();
-        assert_eq!(reports.next("b"), Some(first.clone()));
+        let first = reports.next().unwrap();
+        assert_eq!(reports.next(), Some(first.clone()));
         reports.done(&first);
-        assert_eq!(reports.next("b"), None);
+        assert_eq!(reports.next(), None);
     }
 
     #[test]
@@ -241,7 +235,7 @@ mod tests {
         reports.report(event("e"));
         let mut told = Vec::new();
         // status-syncer has room for no rejection.
-        while let Some(report) = reports.next("b") {
+        while let Some(report) = reports.next() {
             told.push(match &report {
                 Report::Rejection(rejection) => rejection_uid(rejection),
                 Report::Verdicts(_) => "verdicts".to_owned(),
@@ -261,7 +255,7 @@ mod tests {
         // It has room again.
         reports.set_verdicts(vec![verdict("c", "m")]);
         reports.done(&Report::Rejection(rejection("a", "r")));
-        let next = reports.next("b");
+        let next = reports.next();
         assert_eq!(next, Some(Report::Rejection(rejection("b", "r"))));
     }
 
@@ -269,45 +263,41 @@ mod tests {
     fn what_is_newer_than_a_report_still_waits() {
         let mut reports = Reports::default();
         reports.set_verdicts(vec![verdict("a", "old"), verdict("b", "same")]);
-        let sent = reports.next("b").unwrap();
+        let sent = reports.next().unwrap();
         reports.set_verdicts(vec![verdict("a", "new")]);
         reports.done(&sent);
-        let Some(Report::Verdicts(request)) = reports.next("b") else {
+        let Some(Report::Verdicts(request)) = reports.next() else {
             panic!("nothing")
         };
         assert_eq!(request.verdicts, [verdict("a", "new")]);
 
         let mut reports = Reports::default();
         reports.retain(vec!["a".into()], &[], Duration::from_secs(1));
-        let sent = reports.next("b").unwrap();
+        let sent = reports.next().unwrap();
         reports.retain(vec!["a".into()], &[], Duration::from_secs(2));
         reports.done(&sent);
-        let Some(Report::Known(request)) = reports.next("b") else {
+        let Some(Report::Known(request)) = reports.next() else {
             panic!("nothing")
         };
         assert_eq!(request.listed_at_nanos_since_boot, Some(2_000_000_000));
     }
 
     #[test]
-    fn events_keep_their_numbers_when_old_ones_are_dropped() {
+    fn events_that_come_during_a_report_wait_although_old_ones_are_dropped() {
         let mut reports = Reports::default();
         for index in 0..MAX_EVENTS {
             reports.report(event(&index.to_string()));
         }
-        let Some(Report::Events(sent)) = reports.next("b") else {
+        let Some(Report::Events(sent)) = reports.next() else {
             panic!("no events")
         };
-        assert_eq!(
-            (sent.first_sequence, sent.events.len()),
-            (0, EVENTS_PER_REPORT)
-        );
+        assert_eq!(sent.events.len(), EVENTS_PER_REPORT);
         reports.report(event("one more"));
         reports.report(event("and one more"));
         reports.done(&Report::Events(sent));
-        let Some(Report::Events(next)) = reports.next("b") else {
+        let Some(Report::Events(next)) = reports.next() else {
             panic!("no events")
         };
-        assert_eq!(next.first_sequence, EVENTS_PER_REPORT as u64);
         assert_eq!(next.events[0].reason, EVENTS_PER_REPORT.to_string());
     }
 
@@ -318,7 +308,7 @@ mod tests {
         reports.reject(rejection("here", "r"));
         reports.retain(vec!["here".into()], &[], Duration::ZERO);
         assert_eq!(
-            reports.next("b"),
+            reports.next(),
             Some(Report::Rejection(rejection("here", "r")))
         );
     }

@@ -48,7 +48,6 @@ impl StatusSyncer {
             client: StatusReportsClient::new(context.network.channel(Process::StatusSyncer)),
             answers,
             peers,
-            boot_id: context.boot_id.clone(),
             peer_boot_id: None,
             told_again: None,
         };
@@ -81,7 +80,6 @@ struct Link {
     client: StatusReportsClient<Channel>,
     answers: mpsc::Sender<Event>,
     peers: PeerBoard,
-    boot_id: String,
     /// Boot id of status-syncer, once it has answered.
     peer_boot_id: Option<String>,
     /// When everything was last told again to a new run.
@@ -91,7 +89,7 @@ struct Link {
 impl Link {
     async fn send(mut self, reports: Mailbox<Reports>) {
         loop {
-            let waiting = reports.with(|reports| reports.next(&self.boot_id));
+            let waiting = reports.with(|reports| reports.next());
             let is_empty = waiting.is_none();
             let report = match waiting {
                 Some(report) => report,
@@ -238,7 +236,6 @@ mod tests {
             client: StatusReportsClient::new(network.channel(Process::StatusSyncer)),
             answers,
             peers: peers.clone(),
-            boot_id: "loop".into(),
             peer_boot_id: None,
             told_again: None,
         };

@@ -389,7 +389,6 @@ struct StatusState {
     rejections: BTreeMap<String, String>,
     has_no_room: bool,
     events: Vec<v1::Event>,
-    next_sequence: u64,
     retained: u64,
 }
 
@@ -484,9 +483,8 @@ impl StatusReports for FakeStatusSyncer {
     ) -> Result<Response<v1::ReportEventsResponse>, Status> {
         let request = request.into_inner();
         Ok(Response::new(self.with(|state| {
-            for (sequence, event) in (request.first_sequence..).zip(request.events) {
-                if sequence >= state.next_sequence {
-                    state.next_sequence = sequence + 1;
+            for event in request.events {
+                if !state.events.contains(&event) {
                     state.events.push(event);
                 }
             }
