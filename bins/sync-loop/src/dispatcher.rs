@@ -61,7 +61,7 @@ use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
 use operations::Operations;
-use outbox::{KillOrder, UpdateKind, UpdatedPod, WorkerUpdate};
+use outbox::{UpdateKind, UpdatedPod, WorkerUpdate};
 use runtime_health::RuntimeHealth;
 use sources::{FAILED_MANIFEST, SourceEffect, Sources};
 use turned_away::Load;
@@ -282,12 +282,11 @@ impl SyncLoop {
                 continue;
             }
             let source = pod.document.source();
-            let kill = KillOrder {
+            let departed = DepartedPod {
+                document: pod.document,
                 requested_at: self.now.wall,
-                grace_period_seconds: None,
             };
-            let document = pod.document;
-            self.workers.depart(uid, DepartedPod { document, kill });
+            self.workers.depart(uid, departed);
             self.kill_departed(uid, &Cause::Removed(source));
         }
     }
@@ -494,10 +493,10 @@ impl SyncLoop {
                     self.dispatch(&uid, UpdateKind::Create, Cause::WorkerMissing)
                 }
                 Cleanup::KillDeparted(uid) => self.kill_departed(&uid, &Cause::KillForgotten),
-                Cleanup::KillUndesired(identity, kill, cause) => {
+                Cleanup::KillUndesired(identity, requested_at, cause) => {
                     let uid = Uid::from(identity.uid());
                     let pod = UpdatedPod::RuntimeOnly(identity);
-                    self.send(&uid, UpdateKind::Kill(kill), pod, &cause);
+                    self.send(&uid, UpdateKind::Kill { requested_at }, pod, &cause);
                 }
             }
         }
@@ -527,8 +526,8 @@ impl SyncLoop {
     fn kill_departed(&mut self, uid: &Uid, cause: &Cause) {
         if let Some(departed) = self.workers.departed(uid) {
             let pod = UpdatedPod::Desired(departed.document.clone());
-            let kind = UpdateKind::Kill(departed.kill.clone());
-            self.send(uid, kind, pod, cause);
+            let requested_at = departed.requested_at;
+            self.send(uid, UpdateKind::Kill { requested_at }, pod, cause);
         }
     }
 

@@ -267,14 +267,13 @@ fn identity_of(reference: Option<v1::PodReference>) -> Result<PodIdentity, Statu
     PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
 }
 
-/// Nothing here ends a pod for good: that its source wants it again starts it again.
+/// The pod gets its own grace. Nothing here ends it for good: that its source wants it
+/// again starts it again.
 fn kill_of(options: v1::KillOptions) -> KillRequest {
-    let grace = options.grace_period_seconds;
     let requested_at = options.requested_at_unix_nanos;
     KillRequest {
-        grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         requested_at: (requested_at > 0).then_some(UnixNanos(requested_at)),
-        eviction: None,
+        ..KillRequest::default()
     }
 }
 

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
+use clock::UnixNanos;
 use pod::PodIdentity;
 
 use super::admission::Admission;
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
 use super::messages::{Action, GARBAGE_COLLECTION_PERIOD, Now};
-use super::outbox::KillOrder;
 use super::sources::Sources;
 use super::workers::Workers;
 
@@ -28,7 +28,7 @@ pub(super) enum Cleanup {
     /// A departed pod runs on.
     KillDeparted(Uid),
     /// No source wants what the runtime has of a pod.
-    KillUndesired(PodIdentity, KillOrder, Cause),
+    KillUndesired(PodIdentity, UnixNanos, Cause),
 }
 
 impl Cleanups {
@@ -80,11 +80,8 @@ pub(super) fn after_answer(
     let permit_removal = |source: &str| sources.permit_removal_of(source);
     for (identity, cause) in workers.undesired(pods, permit_removal, question) {
         tracing::info!(pod = %identity, %cause, "stopping a pod that no source wants");
-        let kill = KillOrder {
-            requested_at: workers.orphaned_since(&Uid::from(identity.uid()), now.wall),
-            grace_period_seconds: None,
-        };
-        cleanups.push(Cleanup::KillUndesired(identity, kill, cause));
+        let requested_at = workers.orphaned_since(&Uid::from(identity.uid()), now.wall);
+        cleanups.push(Cleanup::KillUndesired(identity, requested_at, cause));
     }
     cleanups
 }

@@ -22,29 +22,6 @@ use pod::{PodDocument, PodIdentity};
 
 use super::desired_pods::Uid;
 
-/// What a KILL asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KillOrder {
-    /// When it was asked for.
-    pub requested_at: UnixNanos,
-    /// Overrides the pod's own grace period, in seconds.
-    pub grace_period_seconds: Option<i64>,
-}
-
-impl KillOrder {
-    /// Both requests in one: the earlier time, the shorter grace.
-    fn merged(self, other: KillOrder) -> KillOrder {
-        let grace = match (self.grace_period_seconds, other.grace_period_seconds) {
-            (Some(first), Some(second)) => Some(first.min(second)),
-            (first, second) => first.or(second),
-        };
-        KillOrder {
-            requested_at: self.requested_at.min(other.requested_at),
-            grace_period_seconds: grace,
-        }
-    }
-}
-
 /// What kind of update; the pool's `UpdateKind` is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpdateKind {
@@ -55,7 +32,10 @@ pub(crate) enum UpdateKind {
     /// Look at it again.
     Sync,
     /// Stop it.
-    Kill(KillOrder),
+    Kill {
+        /// Since when it is to be stopped.
+        requested_at: UnixNanos,
+    },
 }
 
 impl UpdateKind {
@@ -66,7 +46,7 @@ impl UpdateKind {
             UpdateKind::Create => UpdateType::Create,
             UpdateKind::Update => UpdateType::Update,
             UpdateKind::Sync => UpdateType::Sync,
-            UpdateKind::Kill(_) => UpdateType::Kill,
+            UpdateKind::Kill { .. } => UpdateType::Kill,
         }
     }
 }
@@ -109,9 +89,8 @@ impl WorkerUpdate {
             UpdatedPod::RuntimeOnly(identity) => (identity, String::new()),
         };
         let kill = match &self.kind {
-            UpdateKind::Kill(kill) => Some(KillOptions {
-                grace_period_seconds: kill.grace_period_seconds,
-                requested_at_unix_nanos: kill.requested_at.0,
+            UpdateKind::Kill { requested_at } => Some(KillOptions {
+                requested_at_unix_nanos: requested_at.0,
             }),
             _ => None,
         };
@@ -236,7 +215,7 @@ impl Outbox {
         };
         let place = match updates.waiting.first() {
             Some(next) if updates.in_flight.is_none() => match next.kind {
-                UpdateKind::Kill(_) => Queued::Kill,
+                UpdateKind::Kill { .. } => Queued::Kill,
                 UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync => Queued::Turn,
             },
             _ => return,
@@ -262,16 +241,22 @@ fn merge(waiting: &mut Vec<WorkerUpdate>, mut newer: WorkerUpdate) {
         return;
     };
     match (older.kind.clone(), newer.kind.clone()) {
-        (UpdateKind::Kill(_), UpdateKind::Create) => waiting.extend([older, newer]),
-        (UpdateKind::Kill(kill), UpdateKind::Kill(again)) => {
-            newer.kind = UpdateKind::Kill(kill.merged(again));
+        (UpdateKind::Kill { .. }, UpdateKind::Create) => waiting.extend([older, newer]),
+        (
+            UpdateKind::Kill { requested_at },
+            UpdateKind::Kill {
+                requested_at: again,
+            },
+        ) => {
+            let requested_at = requested_at.min(again);
+            newer.kind = UpdateKind::Kill { requested_at };
             // What a source said of the pod is worth more than its name.
             if matches!(newer.pod, UpdatedPod::RuntimeOnly(_)) {
                 newer.pod = older.pod;
             }
             waiting.push(newer);
         }
-        (_, UpdateKind::Kill(_)) => {
+        (_, UpdateKind::Kill { .. }) => {
             // The instance that was to be created is not wanted any more; a kill
             // of the one before it absorbs this one.
             if waiting.is_empty() {
@@ -280,8 +265,8 @@ fn merge(waiting: &mut Vec<WorkerUpdate>, mut newer: WorkerUpdate) {
                 merge(waiting, newer);
             }
         }
-        (UpdateKind::Kill(kill), UpdateKind::Update | UpdateKind::Sync) => {
-            newer.kind = UpdateKind::Kill(kill);
+        (UpdateKind::Kill { .. }, UpdateKind::Update | UpdateKind::Sync) => {
+            newer.kind = older.kind;
             newer.cause = older.cause;
             waiting.push(newer);
         }

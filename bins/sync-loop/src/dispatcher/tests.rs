@@ -388,12 +388,12 @@ pub(super) fn updates(actions: &[Action]) -> Vec<WorkerUpdate> {
     updates.collect()
 }
 
-/// The one KILL among the actions.
-pub(super) fn kill(actions: &[Action]) -> (super::outbox::KillOrder, UpdatedPod) {
+/// Since when the one KILL among the actions asks for it, and of what.
+pub(super) fn kill(actions: &[Action]) -> (UnixNanos, UpdatedPod) {
     let kills = updates(actions)
         .into_iter()
         .filter_map(|update| match update.kind {
-            UpdateKind::Kill(kill) => Some((kill, update.pod)),
+            UpdateKind::Kill { requested_at } => Some((requested_at, update.pod)),
             _ => None,
         });
     let kills: Vec<_> = kills.collect();

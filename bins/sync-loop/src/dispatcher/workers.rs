@@ -14,7 +14,7 @@ use pod::{PodDocument, PodIdentity};
 
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
-use super::outbox::{KillOrder, WorkerUpdate};
+use super::outbox::WorkerUpdate;
 
 /// Workers and runtime pods that are taken from one answer: all desired pods and
 /// as many that are being stopped.
@@ -69,8 +69,8 @@ pub(crate) enum Sent {
 pub(crate) struct DepartedPod {
     /// The pod as last delivered.
     pub document: PodDocument,
-    /// How it is to be stopped.
-    pub kill: KillOrder,
+    /// Since when it is to be stopped.
+    pub requested_at: UnixNanos,
 }
 
 /// Everything that is known of the pool.

@@ -26,11 +26,10 @@ fn update(uid: &str, sequence: u64, kind: UpdateKind) -> WorkerUpdate {
     }
 }
 
-fn kill(at: i64, grace: Option<i64>) -> UpdateKind {
-    UpdateKind::Kill(KillOrder {
+fn kill(at: i64) -> UpdateKind {
+    UpdateKind::Kill {
         requested_at: UnixNanos(at),
-        grace_period_seconds: grace,
-    })
+    }
 }
 
 fn drained(outbox: &mut Outbox) -> Vec<(UpdateKind, u64)> {
@@ -65,33 +64,23 @@ fn the_newest_update_wins_except_over_a_kill_and_a_creation() {
             vec![UpdateKind::Sync, UpdateKind::Create],
             vec![(UpdateKind::Create, 1)],
         ),
+        (vec![UpdateKind::Create, kill(5)], vec![(kill(5), 1)]),
         (
-            vec![UpdateKind::Create, kill(5, None)],
-            vec![(kill(5, None), 1)],
+            vec![kill(5), UpdateKind::Update, UpdateKind::Sync],
+            vec![(kill(5), 2)],
+        ),
+        (vec![kill(5), kill(7)], vec![(kill(5), 1)]),
+        (
+            vec![kill(5), UpdateKind::Create],
+            vec![(kill(5), 0), (UpdateKind::Create, 1)],
         ),
         (
-            vec![kill(5, None), UpdateKind::Update, UpdateKind::Sync],
-            vec![(kill(5, None), 2)],
+            vec![kill(5), UpdateKind::Create, UpdateKind::Update],
+            vec![(kill(5), 0), (UpdateKind::Create, 2)],
         ),
         (
-            vec![kill(5, Some(9)), kill(7, Some(3))],
-            vec![(kill(5, Some(3)), 1)],
-        ),
-        (
-            vec![kill(5, None), kill(7, Some(3))],
-            vec![(kill(5, Some(3)), 1)],
-        ),
-        (
-            vec![kill(5, None), UpdateKind::Create],
-            vec![(kill(5, None), 0), (UpdateKind::Create, 1)],
-        ),
-        (
-            vec![kill(5, None), UpdateKind::Create, UpdateKind::Update],
-            vec![(kill(5, None), 0), (UpdateKind::Create, 2)],
-        ),
-        (
-            vec![kill(5, None), UpdateKind::Create, kill(9, None)],
-            vec![(kill(5, None), 2)],
+            vec![kill(5), UpdateKind::Create, kill(9)],
+            vec![(kill(5), 2)],
         ),
     ] {
         let mut outbox = Outbox::default();
@@ -118,11 +107,11 @@ fn one_update_of_a_pod_is_in_flight_at_a_time() {
 #[test]
 fn what_failed_is_sent_again_with_what_came_meanwhile() {
     let mut outbox = Outbox::default();
-    outbox.push(update("a", 1, kill(5, None)));
+    outbox.push(update("a", 1, kill(5)));
     let sent = outbox.take().unwrap();
     outbox.push(update("a", 2, UpdateKind::Sync));
     outbox.done(&sent.uid, Delivery::Failed);
-    assert_eq!(drained(&mut outbox), [(kill(5, None), 2)]);
+    assert_eq!(drained(&mut outbox), [(kill(5), 2)]);
 
     outbox.push(update("a", 3, UpdateKind::Create));
     let sent = outbox.take().unwrap();
@@ -145,11 +134,11 @@ fn pods_take_turns() {
 #[test]
 fn a_kill_by_name_alone_keeps_the_pod_that_is_known() {
     let mut outbox = Outbox::default();
-    outbox.push(update("a", 1, kill(5, None)));
+    outbox.push(update("a", 1, kill(5)));
     let identity = PodIdentity::new("a", "d", "n").unwrap();
     let by_name = WorkerUpdate {
         pod: UpdatedPod::RuntimeOnly(identity),
-        ..update("a", 2, kill(6, None))
+        ..update("a", 2, kill(6))
     };
     outbox.push(by_name);
     assert!(matches!(outbox.take().unwrap().pod, UpdatedPod::Desired(_)));
@@ -157,16 +146,9 @@ fn a_kill_by_name_alone_keeps_the_pod_that_is_known() {
 
 #[test]
 fn a_request_carries_what_its_kind_needs() {
-    let request = update("a", 1, kill(5, Some(3))).to_request();
+    let request = update("a", 1, kill(5)).to_request();
     assert_eq!(request.r#type(), UpdateType::Kill);
-    let options = request.kill.unwrap();
-    assert_eq!(
-        (
-            options.grace_period_seconds,
-            options.requested_at_unix_nanos
-        ),
-        (Some(3), 5)
-    );
+    assert_eq!(request.kill.unwrap().requested_at_unix_nanos, 5);
     assert_eq!(request.pod.unwrap().uid, "a");
     assert_eq!(request.hash, document(1).hash());
     let identity = PodIdentity::new("a", "d", "n").unwrap();
@@ -186,8 +168,8 @@ fn a_kill_waits_for_no_other_pod() {
         outbox.push(update(uid, sequence, UpdateKind::Create));
     }
     assert_eq!(outbox.take_kill(), None);
-    outbox.push(update("c", 3, kill(5, None)));
-    outbox.push(update("d", 4, kill(5, None)));
+    outbox.push(update("c", 3, kill(5)));
+    outbox.push(update("d", 4, kill(5)));
     assert_eq!(&*outbox.take_kill().unwrap().uid, "c");
     let order: Vec<_> = std::iter::from_fn(|| outbox.take())
         .map(|update| update.uid.to_string())
@@ -214,7 +196,7 @@ fn any_kind() -> impl Strategy<Value = UpdateKind> {
         Just(UpdateKind::Create),
         Just(UpdateKind::Update),
         Just(UpdateKind::Sync),
-        (0_i64..100, proptest::option::of(0_i64..60)).prop_map(|(at, grace)| kill(at, grace)),
+        (0_i64..100).prop_map(kill),
     ]
 }
 
@@ -246,7 +228,7 @@ proptest! {
         let mut last_arrived = 0;
         let arrive = |update: &WorkerUpdate, dead: &mut bool, last: &mut u64| {
             match update.kind {
-                UpdateKind::Kill(_) => *dead = true,
+                UpdateKind::Kill { .. } => *dead = true,
                 UpdateKind::Create => *dead = false,
                 UpdateKind::Update | UpdateKind::Sync => {}
             }
@@ -257,7 +239,7 @@ proptest! {
                 Step::Push(kind) => {
                     sequence += 1;
                     match kind {
-                        UpdateKind::Kill(_) => wanted_dead = true,
+                        UpdateKind::Kill { .. } => wanted_dead = true,
                         UpdateKind::Create => wanted_dead = false,
                         UpdateKind::Update | UpdateKind::Sync => {}
                     }

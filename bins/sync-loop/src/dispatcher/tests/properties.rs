@@ -91,7 +91,7 @@ impl Pool {
             completed: false,
         });
         match update.kind {
-            UpdateKind::Kill(_) => {
+            UpdateKind::Kill { .. } => {
                 if worker.phase == WorkerPhase::Syncing {
                     worker.phase = WorkerPhase::Terminating;
                 }
@@ -267,7 +267,7 @@ impl Node {
             (0..PODS).filter(|index| shown_wanted.is_some_and(|shown| shown.contains(index)));
         let wanted = wanted.map(uid).any(|wanted| *wanted == *update.uid);
         match update.kind {
-            UpdateKind::Kill(_) => {
+            UpdateKind::Kill { .. } => {
                 assert!(
                     shown_wanted.is_some(),
                     "{} killed before its source was ready",
