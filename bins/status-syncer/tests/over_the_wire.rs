@@ -88,7 +88,7 @@ struct Node {
     directory: tempfile::TempDir,
     clock: WallClock,
     observations: watch::Sender<Vec<v1::PodObservation>>,
-    life: u32,
+    runs: u32,
     syncer: JoinHandle<()>,
     _pool: JoinHandle<()>,
 }
@@ -111,7 +111,7 @@ impl Node {
             directory: tempfile::tempdir().unwrap(),
             clock: WallClock::simulated(UnixNanos(1_700_000_000_000_000_000)),
             observations,
-            life: 0,
+            runs: 0,
             syncer: tokio::spawn(async {}),
             _pool: tokio::spawn(async { pool.await.unwrap() }),
         };
@@ -143,7 +143,7 @@ impl Node {
     async fn restart(&mut self) {
         self.syncer.abort();
         self.hub.kill(Process::StatusSyncer);
-        self.life += 1;
+        self.runs += 1;
         let lifecycle = Lifecycle::unsupervised(CancellationToken::new());
         let context = Context {
             process: Process::StatusSyncer,
@@ -152,7 +152,7 @@ impl Node {
             network: Network::memory(self.hub.clone(), Process::StatusSyncer, &self.identities),
             listener: self.hub.listener(Process::StatusSyncer),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("boot-{}", self.life),
+            boot_id: format!("boot-{}", self.runs),
             seed: 1,
             lifecycle: lifecycle.clone(),
         };

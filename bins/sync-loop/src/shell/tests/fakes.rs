@@ -518,7 +518,7 @@ pub(super) struct FakeNode {
     identities: Arc<Identities>,
     clock: WallClock,
     begin: Instant,
-    lives: u64,
+    runs: u64,
     disk: tempfile::TempDir,
     running: BTreeMap<Process, AbortOnDropHandle<()>>,
 }
@@ -558,7 +558,7 @@ impl FakeNode {
             identities: Arc::new(Identities::from_base(200_000).unwrap()),
             clock: WallClock::simulated(BEGIN),
             begin: Instant::now(),
-            lives: 0,
+            runs: 0,
             disk: tempfile::tempdir().unwrap(),
             running: BTreeMap::new(),
         };
@@ -629,7 +629,7 @@ impl FakeNode {
     }
 
     pub(super) fn start_loop(&mut self) {
-        self.lives += 1;
+        self.runs += 1;
         let directories = DirectoryLayout::below(self.disk.path());
         let context = Context {
             process: Process::SyncLoop,
@@ -638,8 +638,8 @@ impl FakeNode {
             network: Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities),
             listener: self.hub.listener(Process::SyncLoop),
             identities: Arc::clone(&self.identities),
-            boot_id: format!("loop-{}", self.lives),
-            seed: self.lives,
+            boot_id: format!("loop-{}", self.runs),
+            seed: self.runs,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
         let opened = open(&context.config);
