@@ -1,6 +1,7 @@
 //! What containers wait for or fail of: since when, and what to do about it. Pure.
 
 use clock::UnixNanos;
+use pod::accessors::sidecar_index;
 use pod::core::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 use pod::meta::Time;
 use pod::{Pod, PodExt as _};
@@ -172,7 +173,9 @@ impl View<'_> {
             let state = status.state.as_ref();
             let ended = state.and_then(|state| state.terminated.as_ref());
             let done = ended.is_some_and(|ended| ended.exit_code == 0);
-            !done && status.started != Some(true) && status.name != self.container.name
+            let is_sidecar = sidecar_index(self.pod, &status.name).is_some();
+            let runs_on = is_sidecar && status.started == Some(true);
+            !done && !runs_on && status.name != self.container.name
         });
         in_the_way.next().map(|status| status.name.as_str())
     }
@@ -431,6 +434,7 @@ mod tests {
         let status = pod.status.as_mut().unwrap();
         let init = &mut status.init_container_statuses.as_mut().unwrap()[0];
         init.state = serde_json::from_value(json!({"running": {}})).unwrap();
+        init.started = Some(true);
         let found = found(&pod).unwrap();
         assert!(
             found.0.ends_with("init container i comes first"),
