@@ -77,15 +77,15 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
                 _ => set(name, value),
             }
         }
+        if row.sight == Sight::Listed {
+            // It needs no room there, and what it had would have no bound.
+            set("InaccessiblePaths", "/tmp /var/tmp -/dev/shm");
+        }
         let state = format!("/var/lib/bulkhead/{}", row.process);
         set("ReadWritePaths", &state);
         // Who loads libraries loads none that it has written. systemd before 248 does not
         // know the word, which it says, and goes on.
-        let unbounded = match row.sight {
-            Sight::Listed => " /tmp /var/tmp -/dev/shm",
-            Sight::NodeBut(_) => "",
-        };
-        set("NoExecPaths", &format!("{state}{unbounded}"));
+        set("NoExecPaths", &state);
         // Sockets that everybody may connect to are there, such as the message bus's.
         set("TemporaryFileSystem", "/run:ro");
         set("BindReadOnlyPaths", "/run/bulkhead /run/systemd/notify");

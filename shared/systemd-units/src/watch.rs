@@ -25,6 +25,7 @@ KeyringMode=private
 ProtectSystem=strict
 ProtectHome=yes
 PrivateTmp=yes
+InaccessiblePaths=/tmp /var/tmp -/dev/shm
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes

@@ -139,8 +139,9 @@ pub fn left_in(place: &str, directory: &Path) -> PathBuf {
 }
 
 /// What systemd's own settings make of some attempts.
-const UNDER_SYSTEMD: [(&str, &str); 8] = [
-    ("file-in-tmp", "ENOENT"),
+const UNDER_SYSTEMD: [(&str, &str); 9] = [
+    ("file-in-tmp", "EACCES"),
+    ("file-in-shared-memory", "EACCES"),
     ("file-in-home", "EACCES"),
     ("socket-of-anybody", "ENOENT"),
     ("write-manifest", "EROFS"),
@@ -197,11 +198,11 @@ pub fn expected(process: Process, starter: Starter, landlock: i64) -> Answers {
         if row(process).needs(Need::Internet) {
             answers.insert("run-own-state", "EPERM");
         }
-        if process == Process::CredentialProvider {
-            answers.extend(BESIDE_THE_NODE_UNDER_SYSTEMD);
-        }
         for (name, less) in UNDER_SYSTEMD {
             answers.entry(name).and_modify(|answer| *answer = less);
+        }
+        if process == Process::CredentialProvider {
+            answers.extend(BESIDE_THE_NODE_UNDER_SYSTEMD);
         }
     }
     let answers = answers.into_iter();
