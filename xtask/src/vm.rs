@@ -28,9 +28,6 @@ const TESTS: [(&str, &str); 3] = [
     ("confine", "sealed"),
 ];
 
-/// Programs of the tests that these start, by the paths that they were built with.
-const STARTED_BY_TESTS: [&str; 2] = ["call-every-method", "escape"];
-
 /// What exercises cgroups, the kernel's limits, what it tells of memory, what of the
 /// confinement it has, and the whole life of a pod. Those without a file are of packages
 /// that have one.
@@ -127,14 +124,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     report::step("building programs and tests");
     build::programs(Profile::Development, &[])?;
     let archives = images::archives()?;
-    let tests = build_tests()?;
+    let (tests, started_by_tests) = build_tests()?;
 
     let directory = binaries::target_directory()?
         .join("vm")
         .join(arguments.release.name());
     let root = tree::debian(&directory, arguments.release.name(), PACKAGES)?;
     report::step("making the guest's disk");
-    tree::put_in(&root, &payload(&tests, &archives)?)?;
+    let built = [tests.as_slice(), &started_by_tests].concat();
+    tree::put_in(&root, &payload(&built, &archives)?)?;
     guest::install(&root, &tests, &filters)?;
     let disk = tree::disk(&root, &directory)?;
 
@@ -153,8 +151,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the programs with the tests, and returns where they are.
-fn build_tests() -> Result<Vec<PathBuf>> {
+/// Builds the programs with the tests, and returns where they are, and where those are that
+/// they start.
+fn build_tests() -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let mut command = binaries::cargo_command();
     command.args(["test", "--no-run"]);
     for (package, test) in TESTS {
@@ -168,35 +167,36 @@ fn build_tests() -> Result<Vec<PathBuf>> {
     if !output.status.success() {
         bail!("the tests cannot be built: {}", output.status);
     }
-    let built = executables(&String::from_utf8_lossy(&output.stdout));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built = executables(&messages, "test");
     ensure!(built.len() == TESTS.len(), "cargo built only {built:?}");
-    Ok(built)
+    Ok((built, executables(&messages, "bin")))
 }
 
-/// Where cargo says that the programs with tests are.
-fn executables(messages: &str) -> Vec<PathBuf> {
+/// Where cargo says that the programs of this kind are: with tests (`test`), or what these
+/// start (`bin`).
+fn executables(messages: &str, kind: &str) -> Vec<PathBuf> {
     let messages = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let artifacts = messages.filter(|message| {
         message["reason"] == "compiler-artifact"
-            && message["profile"]["test"] == true
-            && message["target"]["kind"][0] == "test"
+            && message["profile"]["test"] == (kind == "test")
+            && message["target"]["kind"][0] == kind
     });
     let path = |artifact: Value| artifact["executable"].as_str().map(PathBuf::from);
     artifacts.filter_map(path).collect()
 }
 
 /// What the tests look for, by the paths that they were built with.
-fn payload(tests: &[PathBuf], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn payload(built: &[PathBuf], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let directory = binaries::profile_directory()?;
     let workspace = binaries::workspace();
     let mut paths: Vec<PathBuf> = binaries::PROGRAMS
         .iter()
         .map(|(_, program)| directory.join(program))
         .collect();
-    paths.extend(STARTED_BY_TESTS.map(|program| directory.join(program)));
-    paths.extend_from_slice(tests);
+    paths.extend_from_slice(built);
     // With the fingerprint, and what it is made from: nothing is built in the guest.
     let images = archives.first().and_then(|archive| archive.parent());
     paths.push(images.context("there are no images")?.to_owned());
@@ -265,16 +265,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_test_program_is_found_among_what_cargo_built() {
+    fn programs_with_tests_and_those_that_they_start_are_found_among_what_cargo_built() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":false},"executable":"/no"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":false},"executable":"/hostile-twin"}"#,
             "\nnonsense\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":true},"executable":"/no"}"#,
+            "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"profile":{"test":true},"executable":"/no"}"#,
             "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"profile":{"test":true},"executable":"/t/e2e-1"}"#,
         );
-        assert_eq!(executables(messages), [PathBuf::from("/t/e2e-1")]);
-        assert_eq!(executables("nonsense"), Vec::<PathBuf>::new());
+        assert_eq!(executables(messages, "test"), [Path::new("/t/e2e-1")]);
+        assert_eq!(executables(messages, "bin"), [Path::new("/hostile-twin")]);
+        assert_eq!(executables("nonsense", "test"), [""; 0].map(PathBuf::from));
     }
 
     #[test]
