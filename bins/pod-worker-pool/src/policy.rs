@@ -155,7 +155,10 @@ impl NodePolicy {
             }),
         }));
         policy.tell();
-        policy.remember();
+        // What is saved already may be lost by saving it again.
+        if remembered.as_deref() != Some(policy.lock().in_force.text.as_str()) {
+            policy.remember();
+        }
         (policy, writer)
     }
 

@@ -64,36 +64,31 @@ async fn stop_pod(
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let identity = subject.identity();
-    let pod = subject.desired().and_then(|pod| pod.decode().ok());
-    let goal = Goal::Terminate {
-        termination,
-        pod: pod.as_ref(),
-        is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
-    };
-    let no_probes = ProbeVerdicts::default();
     announce_change(context, identity, termination, memory);
     record_what_nothing_else_tells(context, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
         let observation = context.observe(identity, None, memory).await?;
         note_former_sandboxes(&observation, termination, memory);
-        let stop = match context.plan_for(goal, &no_probes, &observation, memory) {
+        let in_post_start = memory.known.in_post_start(&observation);
+        let shown = (&observation, &in_post_start);
+        let stop = match plan_of(context, subject, termination, &observation, memory) {
             Plan::AwaitCalls => {
                 memory.calls.settle(CALLS_MAY_TAKE).await;
                 continue;
             }
             Plan::StopPod(stop) => stop,
             Plan::Stopped => {
-                publish_termination(context, identity, &observation, &[], memory);
+                publish_termination(context, identity, shown, &[], memory);
                 return Ok(());
             }
             Plan::CleanUp(what) => {
-                publish_termination(context, identity, &observation, &[], memory);
+                publish_termination(context, identity, shown, &[], memory);
                 return clear_away(context, identity, termination, what, memory).await;
             }
             other => return Err(StepError::out_of_place(&other)),
         };
         let orders = stop::order_stops(context, &stop.containers, memory);
-        publish_termination(context, identity, &observation, &orders, memory);
+        publish_termination(context, identity, shown, &orders, memory);
         for stop in &stop.containers {
             let announcement = Announcement::Stopping(stop.container_id.clone());
             if memory.announced.insert(announcement) {
@@ -117,6 +112,24 @@ async fn stop_pod(
         "something of the pod runs still, or again",
         Retry::SOON,
     ))
+}
+
+/// Decodes the pod for the plan alone: a stop may take as long as the grace, and many pods
+/// stop at once.
+fn plan_of(
+    context: &StepContext,
+    subject: &Subject,
+    termination: &Termination,
+    observation: &Observation,
+    memory: &Memory,
+) -> Plan {
+    let pod = subject.desired().and_then(|pod| pod.decode().ok());
+    let goal = Goal::Terminate {
+        termination,
+        pod: pod.as_ref(),
+        is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
+    };
+    context.plan_for(goal, &ProbeVerdicts::default(), observation, memory)
 }
 
 /// A pod that is stopped has not ended by itself: where it begins anew under its UID, the
@@ -180,10 +193,12 @@ async fn remove_all_created(
     Ok(removed?.into_iter().all(|is_removed| is_removed))
 }
 
+/// Of what is shown, those in their postStart hook are known from before their stop was
+/// ordered: they have not started, and do not by being stopped.
 fn publish_termination(
     context: &StepContext,
     identity: &PodIdentity,
-    observation: &Observation,
+    (observation, in_post_start): (&Observation, &BTreeSet<String>),
     orders: &[StopOrder],
     memory: &Memory,
 ) {
@@ -191,7 +206,7 @@ fn publish_termination(
         identity.uid(),
         Findings {
             observation: observation.clone(),
-            in_post_start: memory.known.in_post_start(observation),
+            in_post_start: in_post_start.clone(),
             waiting: Vec::new(),
             // Nothing is started again: all ends count.
             left_of_earlier: BTreeSet::new(),

@@ -297,11 +297,17 @@ async fn a_post_start_hook_is_begun_once_though_the_pool_dies_at_any_time() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_ends_in_the_midst_of_a_post_start_hook() {
     let node = TestNode::new();
-    let pod = with(json!({"postStart": hook(1000, 0)}), &["run"]);
+    let pod = with(json!({"postStart": hook(1000, 0)}), &["ignore-term"]);
     node.create(&pod).await;
-    running(&node, "u1").await;
+    let id = running(&node, "u1").await;
     hook_begun(&node).await;
     node.stop(&pod, 5).await;
+    eventually("it has ended", || {
+        let shown = shown(&node, &id);
+        assert_ne!(shown, Some(RuntimeState::Running), "it has never started");
+        shown == Some(RuntimeState::Exited)
+    })
+    .await;
     finished(&node, "u1").await;
     assert!(node.seconds() < 10.0, "{}", node.seconds());
 }
