@@ -39,7 +39,7 @@ pub(crate) enum Fate {
 
 /// A process that runs.
 #[derive(Debug)]
-struct Life {
+struct Run {
     pid: ProcessId,
     task: AbortHandle,
     watcher: JoinHandle<()>,
@@ -71,7 +71,7 @@ pub(crate) struct Supervision {
     fleet: Fleet,
     began: Instant,
     random: SmallRng,
-    lives: BTreeMap<Process, Life>,
+    runs: BTreeMap<Process, Run>,
     fates: BTreeMap<Process, VecDeque<Fate>>,
     /// Descriptors of processes that the supervisor keeps open.
     kept: BTreeMap<Process, KeptOpen>,
@@ -91,7 +91,7 @@ impl Supervision {
             fleet: Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process)),
             began: Instant::now(),
             random: SmallRng::seed_from_u64(!launcher.seed),
-            lives: BTreeMap::new(),
+            runs: BTreeMap::new(),
             fates: BTreeMap::new(),
             kept: BTreeMap::new(),
             pids: 0,
@@ -138,7 +138,7 @@ impl Supervision {
             if Instant::now() >= until && self.words.is_empty() {
                 return;
             }
-            let crashes = self.lives.values().filter_map(|life| life.crashes_at);
+            let crashes = self.runs.values().filter_map(|run| run.crashes_at);
             let policy = self.fleet.deadline().map(|moment| self.began + moment);
             let wake = crashes.chain(policy).fold(until, Instant::min);
             tokio::select! {
@@ -190,8 +190,8 @@ impl Supervision {
     /// From now on no process crashes.
     pub(crate) fn pardon(&mut self) {
         self.fates.clear();
-        for life in self.lives.values_mut() {
-            life.crashes_at = None;
+        for run in self.runs.values_mut() {
+            run.crashes_at = None;
         }
     }
 
@@ -208,9 +208,9 @@ impl Supervision {
 
     /// Ends all tasks, without waiting for that.
     pub(crate) fn abandon(&mut self) {
-        for life in self.lives.values() {
-            life.task.abort();
-            life.watcher.abort();
+        for run in self.runs.values() {
+            run.task.abort();
+            run.watcher.abort();
         }
     }
 
@@ -220,18 +220,18 @@ impl Supervision {
 
     async fn crash_who_is_doomed(&mut self) {
         let now = Instant::now();
-        let is_due = |life: &Life| life.crashes_at.is_some_and(|at| at <= now);
-        let due = self.lives.iter().filter(|(_, life)| is_due(life));
+        let is_due = |run: &Run| run.crashes_at.is_some_and(|at| at <= now);
+        let due = self.runs.iter().filter(|(_, run)| is_due(run));
         let due: Vec<Process> = due.map(|(process, _)| *process).collect();
         self.kill(due).await;
     }
 
     async fn tick(&mut self) {
         // What was said before now counts.
-        for (process, life) in &mut self.lives {
-            let beat = life.lifecycle.last_beat();
-            if let Some(at) = beat.filter(|_| life.last_beat != beat) {
-                life.last_beat = beat;
+        for (process, run) in &mut self.runs {
+            let beat = run.lifecycle.last_beat();
+            if let Some(at) = beat.filter(|_| run.last_beat != beat) {
+                run.last_beat = beat;
                 let moment = at.saturating_duration_since(self.began);
                 let event = FleetEvent::Of(*process, Event::Beat);
                 // A beat asks for nothing.
@@ -249,7 +249,7 @@ impl Supervision {
 
     async fn hear(&mut self, word: Word) {
         let process = word.process;
-        if self.lives.get(&process).map(|life| life.pid) != Some(word.pid) {
+        if self.runs.get(&process).map(|run| run.pid) != Some(word.pid) {
             // Of one that was killed meanwhile.
             return;
         }
@@ -274,14 +274,14 @@ impl Supervision {
     /// Ends a process at whatever await it stands: it never gets to say a word.
     /// Whether it ran.
     async fn end(&mut self, process: Process) -> bool {
-        let Some(life) = self.lives.remove(&process) else {
+        let Some(run) = self.runs.remove(&process) else {
             return false;
         };
         let now = self.launcher.clock.without_jumps().now();
         self.deaths.push((process, now));
-        life.task.abort();
+        run.task.abort();
         // Over when the task is; its own end is not of interest.
-        drop(life.watcher.await);
+        drop(run.watcher.await);
         self.launcher.hub.kill(process);
         true
     }
@@ -335,7 +335,7 @@ impl Supervision {
         self.pids += 1;
         let pid = self.pids;
         let task = tokio::spawn(disk_work::of_process(process, main));
-        let life = Life {
+        let run = Run {
             pid,
             task: task.abort_handle(),
             watcher: tokio::spawn(watch(
@@ -350,7 +350,7 @@ impl Supervision {
             last_beat: None,
             crashes_at,
         };
-        self.lives.insert(process, life);
+        self.runs.insert(process, run);
         Event::Launched(pid)
     }
 
@@ -358,8 +358,8 @@ impl Supervision {
     async fn signal(&mut self, process: Process, signal: Signal) -> Option<Ending> {
         let (complaint, number) = match signal {
             Signal::Terminate => {
-                if let Some(life) = self.lives.get(&process) {
-                    life.shutdown.cancel();
+                if let Some(run) = self.runs.get(&process) {
+                    run.shutdown.cancel();
                 }
                 return None;
             }

@@ -45,10 +45,10 @@ async fn a_pod_that_waits_for_its_name_keeps_no_sandbox() {
     appears_late(&node, "u1", "u2").await;
     assert!(has_ready_sandbox(&node, "u2"));
 
-    let life = node.current_run();
-    let relist = life.relister.all().await.unwrap();
+    let run = node.current_run();
+    let relist = run.relister.all().await.unwrap();
     let desired: HashSet<String> = ["u1", "u2"].map(str::to_owned).into();
-    let pool = &life.pool;
+    let pool = &run.pool;
     let told = pool.sync_known(desired, PodSource::ALL.into(), Some(relist));
     told.await.unwrap();
     eventually("it is stopped", || !has_ready_sandbox(&node, "u2")).await;
