@@ -45,9 +45,15 @@ is_confined() {
 # What the machine refuses to everybody of scores and weights, and nothing else of these.
 refusals_are_told() { bulkhead status | grep '^degraded: ' | /proof/confined refusals; }
 all_are_ready() { bulkhead status && programs_run; }
-containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
+containers() (
+    set -o pipefail
+    ctr --namespace=k8s.io tasks ls --quiet | sort
+)
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
-no_containers() { [ -z "$(containers)" ]; }
+no_containers() {
+    local all
+    all=$(containers) && [ -z "$all" ]
+}
 pid_of_service() { systemctl show --property=MainPID --value "bulkhead-$1.service"; }
 pid_in_status() { bulkhead status | awk -v name="$1" '$1 == name { print $3 }'; }
 service_has_another_pid() {
@@ -183,6 +189,7 @@ MANIFEST
 
 . /watch.sh
 . /lacks.sh
+. /programs.sh
 
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
@@ -308,9 +315,6 @@ claim "in the bundle every process is ready" all_are_ready
 claim "in the bundle a pod runs" web_is_ready
 claim "in the bundle what pods may not reach of the node's loopback is kept from them" loopback_is_kept
 for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
-# It starts with its first caller, and runs only where programs give credentials.
-pid=$(pid_of_service credential-provider)
-[ "$pid" = 0 ] || is_confined systemd credential-provider "$pid"
 claim "the bundle tells what the machine refuses" refusals_are_told
 # So that it is seen what was not asked for above.
 /proof/confined refusals < /dev/null | sed 's/^/    /'
@@ -340,6 +344,9 @@ harmed_sockets
 second_agent
 watch_bundle
 crash_loop
+bad_configuration
+leaves_a_child
+gives_credentials
 mkdir -p /slow
 printf '#!/bin/sh\nexec sleep 1000\n' > /slow/journalctl
 chmod 755 /slow/journalctl
