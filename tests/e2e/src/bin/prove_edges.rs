@@ -23,9 +23,9 @@ fn main() -> Result<ExitCode> {
         let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
         Some(Account { uid, gid })
     })?;
-    // Under systemd there is no supervisor, and credential-provider where it is configured.
+    // Under systemd there is no supervisor.
     let mut servers = Process::ALL.to_vec();
-    servers.retain(|server| machine.socket(*server).exists());
+    servers.retain(|server| *server != Process::Supervisor);
     let program = std::env::current_exe()?;
     let programs = program.parent().context("no directory")?;
     match std::env::args().nth(1).as_deref() {
