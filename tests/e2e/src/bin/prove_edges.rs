@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use e2e::callers::{Callable as _, Machine};
+use e2e::callers::Machine;
 use e2e::edge_matrix::call_everything;
 use e2e::ground::TIMEOUT;
 use e2e::twins::{Programs, attack_everybody};
