@@ -260,18 +260,22 @@ fn row(event: &v1::Event, now: UnixNanos) -> Vec<Cell> {
         let span = age(now.since(UnixNanos(event.first_unix_nanos)));
         seen += &format!(" (x{} over {span})", event.count);
     }
-    let message = match event.container.as_str() {
-        "" => event.message.clone(),
-        container => format!("{container}: {}", event.message),
-    };
     vec![
         seen.into(),
         Cell::toned(kind, tone),
         plain(&event.reason).into(),
         plain(&object(event)).into(),
         plain(&event.reporter).into(),
-        plain(&message).into(),
+        plain(&message(event)).into(),
     ]
+}
+
+/// What an event says, and of which container: its text names none.
+pub(crate) fn message(event: &v1::Event) -> String {
+    match event.container.as_str() {
+        "" => event.message.clone(),
+        container => format!("{container}: {}", event.message),
+    }
 }
 
 /// What an event is about: a pod, a file or URL, else the node.

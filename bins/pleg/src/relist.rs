@@ -60,7 +60,8 @@ pub(crate) enum EventKind {
     ContainerRemoved,
     /// The runtime cannot tell a container's state any more.
     ContainerChanged,
-    /// Something about the pod as a whole: its sandbox changed.
+    /// Something about the pod as a whole: its sandbox changed, or a snapshot had no room
+    /// for what it has.
     PodSync,
 }
 

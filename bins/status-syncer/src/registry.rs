@@ -236,7 +236,7 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         if entry
-            .so_far()
+            .before()
             .has_begun_anew(&observation, &pod, &self.pool.boot_id)
         {
             entry.status = PodStatus::default();
@@ -340,7 +340,7 @@ impl Registry {
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
         // Of one that was to begin anew, nothing that was told before stays.
-        let before = entry.so_far().stays_ended_as(&pod);
+        let before = entry.before().stays_ended_as(&pod);
         let before = before.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
@@ -484,8 +484,8 @@ impl Entry {
         self.hold = Hold::Kept;
     }
 
-    /// The pod as it is known so far.
-    fn so_far(&self) -> PodBefore<'_> {
+    /// The pod as it is known before it changes.
+    fn before(&self) -> PodBefore<'_> {
         PodBefore {
             pod: (!self.is_cut).then_some(&self.desired),
             status: &self.status,

@@ -15,8 +15,8 @@ pub struct ConnectionBudget {
     pub reason: &'static str,
 }
 
-/// Of bytes a second: the most calls that any budget permits within one have a kilobyte
-/// each then, and ours have some hundred bytes.
+/// Unread, about the largest message of any call; a second, a kilobyte for each of the most
+/// calls that any budget permits within one: most of ours have some hundred bytes.
 const MIB: u32 = 1 << 20;
 
 const OF_A_PROCESS: ConnectionBudget = ConnectionBudget {

@@ -3,8 +3,8 @@
 
 use tidy::{has_test, read};
 use topology::{
-    Access, Caller, Capability, Namespace, Need, PROCESSES, Place, PlaceRow, Process, ProcessRow,
-    ServiceRow,
+    Access, Caller, Capability, ConnectionBudget, Namespace, Need, PROCESSES, Place, PlaceRow,
+    Process, ProcessRow, ServiceRow,
 };
 
 /// The part of a document below a heading, up to the next heading.
@@ -126,6 +126,15 @@ fn not_told(rows: &[ProcessRow]) -> Vec<String> {
     }
     let calls = section(&isolation, "## Who may call whom");
     let budgets = section(&isolation, "### Budgets");
+    for (user, uid) in [("root", 0), ("any other", 1)] {
+        let budget = ConnectionBudget::of(uid);
+        let [unread, a_second] = [budget.unread_bytes, budget.bytes_a_second].map(|it| it >> 20);
+        let (at_once, reason) = (budget.at_once, budget.reason);
+        let row = format!("| {user} | {at_once} | {unread} MiB | {a_second} MiB | {reason} |");
+        if !budgets.contains(&row) {
+            missing.push(row);
+        }
+    }
     for (service, name, callers) in services(rows) {
         let is_of_it = |line: &&str| {
             let cell = line.split('|').nth(2).unwrap_or_default().trim();

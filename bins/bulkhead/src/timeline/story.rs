@@ -11,6 +11,7 @@ use pod::meta::Time;
 use pod::{Pod, PodExt as _, PodPhase};
 
 use super::chart::{Kind, Lane, Mark, Span};
+use crate::events::message;
 use crate::pod_row::{ending_word, status_word};
 use crate::pulls;
 use crate::table::Tone;
@@ -83,7 +84,10 @@ impl Story<'_> {
             title: format!("on the node: {word}"),
         });
         let of_pod = self.events_of("");
-        let mut marks = marks(of_pod.filter(|event| !is_of_sandbox(&event.reason)));
+        let mut marks = marks(
+            of_pod.filter(|event| !is_of_sandbox(&event.reason)),
+            message,
+        );
         let initialized = self.condition("Initialized").filter(|it| it.0);
         if let Some((_, at, _)) = initialized.filter(|_| !self.pod.init_containers().is_empty()) {
             marks.push(Mark {
@@ -120,7 +124,7 @@ impl Story<'_> {
                 .map(span)
                 .into_iter()
                 .collect(),
-            marks: marks(of_pod.filter(|event| is_of_sandbox(&event.reason))),
+            marks: marks(of_pod.filter(|event| is_of_sandbox(&event.reason)), message),
         }
     }
 
@@ -170,7 +174,8 @@ impl Story<'_> {
             }
         }
         let of_reasons = |belongs: fn(&str) -> bool| {
-            marks(self.events_of(name).filter(|event| belongs(&event.reason)))
+            let events = self.events_of(name).filter(|event| belongs(&event.reason));
+            marks(events, |event| event.message.clone())
         };
         life.marks = of_reasons(is_of_life);
         life.marks.extend(self.earlier_starts(name, &life.spans));
@@ -393,14 +398,17 @@ fn is_of_life(reason: &str) -> bool {
     !drawn && !is_of_hook(reason) && !is_of_probe(reason)
 }
 
-/// Events as marks: one for the first time, and one for the last.
-fn marks<'a>(events: impl Iterator<Item = &'a v1::Event>) -> Vec<Mark> {
+/// Events as marks with this text: one for the first time, and one for the last.
+fn marks<'a>(
+    events: impl Iterator<Item = &'a v1::Event>,
+    text: fn(&v1::Event) -> String,
+) -> Vec<Mark> {
     let of_event = |event: &v1::Event| -> Vec<Mark> {
         let tone = match event.r#type() {
             v1::EventType::Warning => Tone::Bad,
             v1::EventType::Normal | v1::EventType::Unspecified => Tone::Notable,
         };
-        let mut title = format!("{}: {}", event.reason, event.message);
+        let mut title = format!("{}: {}", event.reason, text(event));
         if event.count > 1 {
             title += &format!(" (first or last of {} times)", event.count);
         }

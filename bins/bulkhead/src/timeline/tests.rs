@@ -153,6 +153,23 @@ fn a_crash_loop_shows_the_last_instance_the_wait_and_earlier_starts() {
 }
 
 #[test]
+fn an_event_of_a_container_that_the_pod_has_no_more_names_it() {
+    let containers = json!([status("c", 0, running(108), json!({}))]);
+    let listed = pod("Running", json!([]), containers, Some(("True", 108)));
+    let events = [
+        once("gone", "Killing", 101_000),
+        once("c", "Killing", 102_000),
+    ];
+    let chart = chart_of(&listed, &events, UnixNanos(200 * SECOND)).unwrap();
+    let marks = chart.lanes.iter().flat_map(|lane| &lane.marks);
+    let titles: Vec<&str> = marks.map(|mark| mark.title.as_str()).collect();
+    let expected = ["Killing: gone: Killing message", "Killing: Killing message"];
+    for title in expected {
+        assert!(titles.contains(&title), "{titles:?}");
+    }
+}
+
+#[test]
 fn a_restart_is_told_with_the_time_between() {
     let containers = json!([status("c", 1, running(130), ended(3, 101, 110))]);
     let listed = pod("Running", json!([]), containers, None);

@@ -54,7 +54,7 @@ impl UpdateKind {
 /// The pod of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpdatedPod {
-    /// A pod that a source delivered.
+    /// A pod that a source has.
     Desired(PodDocument),
     /// A pod that only the runtime, or a worker, has.
     RuntimeOnly(PodIdentity),

@@ -67,7 +67,7 @@ pub(crate) enum Sent {
 /// A pod that its source has removed and whose worker has not finished.
 #[derive(Clone, Debug)]
 pub(crate) struct DepartedPod {
-    /// The pod as last delivered.
+    /// The pod as it arrived last.
     pub document: PodDocument,
     /// Since when it is to be stopped.
     pub requested_at: UnixNanos,
@@ -244,8 +244,8 @@ impl Workers {
         forgotten
     }
 
-    /// Another answer is needed soon: an event named a pod that is not known, or pleg heard
-    /// of another run of the pool. Housekeeping does not pause meanwhile.
+    /// Another answer is needed soon: an update went to a worker that has stopped, an event
+    /// named a pod that is not known, or pleg heard of another run of the pool. Housekeeping does not pause meanwhile.
     pub(crate) fn ask_again(&mut self) {
         self.must_ask_again = true;
     }
