@@ -1,5 +1,6 @@
 //! `ContainerLogs`: the log of one container, by the names of pod and container.
 
+use std::cmp::Reverse;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use super::status;
 use crate::logs::reader::read_log;
 use crate::logs::{LogChunk, LogOptions, LogTarget};
 use crate::publisher::Publisher;
+use crate::relist::{ListedContainer, RuntimePod};
 
 /// Logs that are read at once: people at terminals, and few of them.
 const MAX_READERS: usize = 32;
@@ -61,6 +63,7 @@ impl Service {
             let observations = self.shared.pool.publisher().observations();
             let found = match observations.get(&request.pod_uid) {
                 Some(observation) => found(&observation, request),
+                None if is_settled => return self.find_at_runtime(request).await,
                 None => Err(Status::not_found(format!("no pod {}", request.pod_uid))),
             };
             match found {
@@ -76,7 +79,19 @@ impl Service {
         }
     }
 
-    /// Whether every pod that runs is known by now.
+    /// Of a pod that only the runtime knows: while config-sourcer is away, a process that was
+    /// restarted gets no pods, and what runs is read all the same.
+    async fn find_at_runtime(&self, request: &v1::ReadLogsRequest) -> Result<Found, Status> {
+        let uid = &request.pod_uid;
+        let listed = self.shared.relister.one(uid).await;
+        let listed = listed.map_err(|error| status::of_runtime(&error))?;
+        match listed.pods.get(uid) {
+            Some(pod) => found(&as_observed(pod), request),
+            None => Err(Status::not_found(format!("no pod {uid}"))),
+        }
+    }
+
+    /// Whether every pod of the sources is known by now, unless config-sourcer is away.
     fn is_settled(&self) -> bool {
         self.shared.listed.load(Ordering::Relaxed)
             && self.listed.get_or_init(Instant::now).elapsed() >= SETTLING
@@ -176,6 +191,28 @@ fn instance<'a>(
         )),
         None => Status::not_found(format!("the pod has no container {name:?}")),
     })
+}
+
+/// The instances of a pod as the runtime lists them, the newest first.
+fn as_observed(pod: &RuntimePod) -> v1::PodObservation {
+    let mut listed: Vec<&ListedContainer> = pod.containers.iter().collect();
+    listed.sort_by_key(|container| Reverse((container.attempt, container.created_at)));
+    let containers = listed
+        .into_iter()
+        .map(|container| v1::ContainerObservation {
+            id: container.id.clone(),
+            name: container.name.clone(),
+            restart_count: container.attempt,
+            ..v1::ContainerObservation::default()
+        });
+    v1::PodObservation {
+        pod: Some(v1::Pod {
+            reference: Some((&pod.identity).into()),
+            ..v1::Pod::default()
+        }),
+        containers: containers.collect(),
+        ..v1::PodObservation::default()
+    }
 }
 
 fn identity(observation: &v1::PodObservation) -> Result<PodIdentity, Status> {

@@ -525,6 +525,31 @@ async fn a_log_is_waited_for_until_a_new_run_knows_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_log_is_found_of_a_pod_that_only_the_runtime_knows() {
+    let mut pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    pool.restart();
+    let mut client = ContainerLogsClient::new(
+        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+    );
+    for (uid, previous, is_found) in [
+        ("u1", false, true),
+        ("u1", true, false),
+        ("u2", false, false),
+    ] {
+        let request = v1::ReadLogsRequest {
+            pod_uid: uid.into(),
+            container_name: "c".into(),
+            previous,
+            ..v1::ReadLogsRequest::default()
+        };
+        let refused = client.read_logs(request).await.err();
+        let refused = refused.map(|status| status.code());
+        assert_eq!(refused, (!is_found).then_some(Code::NotFound), "{uid}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
     let mut pool = Pool::start();
     let pod = pod_running("a", "u1", &["run"]);
