@@ -1,11 +1,11 @@
-//! [`RemovedPods`]: pods that this process has stopped because their source took them back,
+//! [`RemovedPods`]: pods that this process has stopped because their source has removed them,
 //! and whose worker is gone. The workers' actor notes them, and garbage collection looks
 //! there.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Pods that were taken back and are gone: what they left may be removed although other
+/// Pods that their source has removed and that have ended: what they left may be removed although other
 /// sources have not delivered. Losing this costs only that: it is then removed once all
 /// sources have delivered. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
 //! - [`operations`]: what a pod that arrived asks for;
-//! - [`turned_away`]: pods that arrived and cannot be taken now;
+//! - [`turned_away`]: pods that arrived and for which there is no room now;
 //! - [`desired_pods`]: the pods that should run;
 //! - [`admission`]: whether a pod may start;
 //! - [`workers`]: what the pool has, what it was sent, what it still has to stop;

@@ -25,7 +25,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use attempt::Attempt;
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
-pub use replacement::write_atomically;
+pub use replacement::{UNFINISHED, write_atomically};
 use replacement::{WRITER_TRIES, check_type, replace, sync_directory, temporary};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
 

@@ -80,11 +80,14 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// What a file that is being written has after its name.
+pub const UNFINISHED: &str = ".new";
+
 /// Always the same name beside the file: what a writer leaves behind that was
 /// killed is overwritten by the next one.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(UNFINISHED);
     name.into()
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Collection {
     /// Keeps two removals of one container apart, by its id: a second one would wait for
     /// a runtime that hangs with the first.
     pub removals: PodLocks,
-    /// Pods that were taken back, whatever other sources deliver.
+    /// Pods that their source has removed, whatever other sources deliver.
     pub removed_pods: RemovedPods,
     /// What cannot be removed.
     pub left: Left,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use state_file::{StateFile, StateFileError};
+use state_file::{StateFile, StateFileError, UNFINISHED};
 
 use super::content::Content;
 
@@ -10,8 +10,6 @@ use super::content::Content;
 const VERSION: u32 = 2;
 /// Files are called by UID with this suffix.
 const SUFFIX: &str = ".json";
-/// What a state file that is being written has after its name.
-const UNFINISHED: &str = ".new";
 /// Most files that are read at a start: far above the pods of any node.
 const MAX_RECORDS: usize = 10_000;
 /// Largest file: a pod of a hundred containers, all of which are being stopped, needs a

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The newest update of each pod, while it is being taken in.
+/// The newest update of each pod, while its call goes on.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<HashMap<String, Weak<AtomicBool>>>);
 
-/// An update that is being taken in: whether a newer one of its pod has come.
+/// An update whose call goes on: whether a newer one of its pod has come.
 #[derive(Debug, Default)]
 pub(super) struct Arrival(Arc<AtomicBool>);
 
@@ -48,11 +48,15 @@ mod tests {
         assert!(first.is_newest() && other.is_newest());
         let second = arrivals.arrive("a");
         assert!(!first.is_newest() && second.is_newest() && other.is_newest());
-        // Also when the newer one is taken in already.
+        // Also when the call of the newer one has ended.
         drop(second);
         assert!(!first.is_newest());
         drop((first, other));
         assert!(arrivals.arrive("a").is_newest());
-        assert_eq!(arrivals.0.lock().unwrap().len(), 1, "none is kept");
+        assert_eq!(
+            arrivals.0.lock().unwrap().len(),
+            1,
+            "ended ones are forgotten"
+        );
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct StepContext {
     pub host: Arc<dyn NodeHost>,
     /// Asks the runtime about a pod.
     pub observer: Observer,
-    /// Pods that were taken back and are gone, for the garbage collection.
+    /// Pods that their source has removed and that have ended, for the garbage collection.
     pub removed_pods: RemovedPods,
     /// Ends that the runtime told of before its lists show them.
     pub told_ends: ToldEnds,
