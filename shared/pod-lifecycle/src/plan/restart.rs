@@ -3,7 +3,9 @@
 //! The crash-loop back-off needs no table of its own. Each instance carries, as
 //! an annotation, how long the start after its exit waits; the wait begins when
 //! the instance exited. So the back-off survives every restart of ours, and
-//! deleting a container's instances forgets it.
+//! deleting a container's instances forgets it. Those of a pod that was stopped and has
+//! begun anew under its UID, and that are not collected yet, have no part in it: a manifest
+//! that is moved away and back again is no crash.
 
 use std::time::Duration;
 
@@ -73,7 +75,8 @@ fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartO
             restart_count: container.restart_count,
         });
     }
-    let exited = instances().find(|container| container.state.exit().is_some());
+    let since_it_began = || instances().filter(|it| it.round >= inputs.observation.first_round);
+    let exited = since_it_began().find(|container| container.state.exit().is_some());
     let wait = exited.map_or(Duration::ZERO, |container| {
         wait_after(container, spec, inputs.facts.settings.restart_curve)
     });
@@ -101,7 +104,7 @@ fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartO
         ),
         restart_wait: match exited {
             Some(_) => next_wait(Some(wait), inputs.facts.settings.restart_curve),
-            None => instances()
+            None => since_it_began()
                 .map(|container| wait_carried(container, spec, inputs.facts.settings.restart_curve))
                 .max()
                 .unwrap_or_else(|| next_wait(None, inputs.facts.settings.restart_curve)),

@@ -12,6 +12,7 @@ use pod::node_shutdown::{REJECTED, TERMINATED};
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::{Value, json};
 use simulated_runtime::Happening;
+use tokio::time::Instant;
 
 use super::{RUN, calls, finished, running, starts};
 use crate::garbage::Order;
@@ -62,11 +63,15 @@ async fn forget(node: &TestNode) {
     assert!(!node.runtime.sandboxes().is_empty(), "not collected yet");
 }
 
-/// That the pod is started once more, and runs on when the pool is restarted.
+/// That the pod is started once more, without a back-off, and runs on when the pool is
+/// restarted.
 async fn begins_anew(node: &mut TestNode, pod: &Value, what: &str) {
     let before = starts(node, "u1").len();
+    let given = Instant::now();
     node.create(pod).await;
     eventually(what, || starts(node, "u1").len() > before).await;
+    let waited = given.elapsed();
+    assert!(waited < Duration::from_secs(5), "{what}: {waited:?}");
     let id = running(node, "u1").await;
     node.kill();
     node.start();

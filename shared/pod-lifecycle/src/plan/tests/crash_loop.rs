@@ -49,6 +49,28 @@ fn a_long_run_or_a_new_definition_ends_the_back_off() {
     assert_eq!(case.new_instance().restart_wait, Duration::from_secs(10));
 }
 
+/// As where its manifest was moved away and back again.
+#[test]
+fn a_pod_that_has_begun_anew_waits_for_no_back_off_of_before() {
+    for (begun_anew, starts) in [(false, false), (true, true)] {
+        let mut case = Case::new("Always");
+        case.has("a", exited_ago(137, 1));
+        case.container("a").created_at = ago(2);
+        case.container("a").restart_wait = Some(Duration::from_secs(300));
+        case.container("a").restart_count = 5;
+        case.observation.first_round = u32::from(begun_anew);
+        for name in ["b", "c"] {
+            case.container(name).round = u32::from(begun_anew);
+        }
+        assert_eq!(!case.starts().is_empty(), starts);
+        if starts {
+            let instance = case.new_instance();
+            assert_eq!(instance.restart_wait, Duration::ZERO);
+            assert_eq!(instance.restart_count, 6, "its name is its own");
+        }
+    }
+}
+
 #[test]
 fn a_short_longest_wait_ends_no_back_off_sooner() {
     let mut case = Case::new("Always");
