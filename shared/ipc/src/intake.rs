@@ -92,8 +92,9 @@ mod tests {
     use super::*;
     use crate::listener::Accepted;
     use crate::memory::MemoryHub;
-    use crate::peer::Peer;
+    use crate::peer::{Caller, Peer};
     use crate::places::Places;
+    use crate::refusal::RefusalKind;
     use crate::refusals::Refusals;
 
     const SERVER: Process = Process::PodWorkerPool;
@@ -145,6 +146,43 @@ mod tests {
                 "{all}"
             );
         }
+    }
+
+    /// Reads so many bytes in the next turn.
+    async fn read_next(turns: &mut Turns, bytes: usize) {
+        std::future::poll_fn(|context| turns.poll_next(context)).await;
+        turns.read(bytes);
+    }
+
+    /// It took ten seconds, after the first second's bytes, which come at once.
+    fn assert_ten_seconds_since(begun: Instant) {
+        let millis = begun.elapsed().as_millis();
+        assert!((9_900..=10_100).contains(&millis), "{millis} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_counts_as_8_kib() {
+        let intake = Intake::new(1 << 20);
+        let begun = Instant::now();
+        for _ in 0..11 * (1 << 20) / (8 << 10) {
+            read_next(&mut Turns::new(intake.clone()), 1).await;
+        }
+        assert_ten_seconds_since(begun);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_call_counts_as_4_kib_more() {
+        let intake = Intake::new(1 << 20);
+        let identities = Arc::new(Identities::from_base(64_000).unwrap());
+        let caller = Caller::new(Peer { uid: 7, pid: None }, intake.clone());
+        let refusals = Refusals::new(SERVER, identities, None);
+        let mut turns = Turns::new(intake);
+        let begun = Instant::now();
+        for _ in 0..11 * (1 << 20) / (4 << 10) {
+            read_next(&mut turns, 1).await;
+            refusals.note_call(&caller, RefusalKind::UnknownService, "a call");
+        }
+        assert_ten_seconds_since(begun);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //! told. On a real socket, as root: to the server the test is the operator.
 #![expect(clippy::unwrap_used, reason = "a failing unwrap fails the test")]
 
+use std::collections::BTreeSet;
 use std::io::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -154,10 +155,34 @@ async fn who_sends_what_no_program_of_ours_sends_is_told_cut_off_and_reported() 
     assert_eq!(told, Some(Code::Ok), "a newer version is not cut off");
 }
 
+/// What a client of HTTP/2 sends first, and its settings, of which it changes none.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+#[tokio::test]
+async fn a_connection_may_have_256_calls_at_once() {
+    const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.sock");
+    let _reported = serve(&path);
+    let mut connection = UnixStream::connect(&path).await.unwrap();
+    let bytes = [PREFACE, SETTINGS].concat();
+    connection.write_all(&bytes).await.unwrap();
+    // The server's first frame has its settings, of six bytes each.
+    let mut header = [0; 9];
+    connection.read_exact(&mut header).await.unwrap();
+    let [0, 0, length, 4, 0, ..] = header else {
+        panic!("other than settings: {header:?}");
+    };
+    let mut settings = vec![0; length.into()];
+    connection.read_exact(&mut settings).await.unwrap();
+    let mut told = settings.chunks(6);
+    let told = told.find_map(|setting| setting.strip_prefix(&MAX_CONCURRENT_STREAMS));
+    assert_eq!(told, Some(&256_u32.to_be_bytes()[..]));
+}
+
 #[tokio::test]
 async fn who_breaks_http2_is_reported() {
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool.sock");
     let mut reported = serve(&path);
@@ -185,7 +210,7 @@ const MANY: usize = 64;
 async fn who_connects_and_says_nothing_loses_its_places() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool.sock");
-    let _reported = serve(&path);
+    let mut reported = serve(&path);
     // It sends one byte after the other, so it is never quite silent.
     let mut slow = UnixStream::connect(&path).await.unwrap();
     let begun = tokio::time::Instant::now();
@@ -194,8 +219,11 @@ async fn who_connects_and_says_nothing_loses_its_places() {
         silent.push(UnixStream::connect(&path).await.unwrap());
     }
     // There is no place left for anybody of this user.
+    let asked = tokio::time::Instant::now();
     let mut refused = UnixStream::connect(&path).await.unwrap();
     assert_eq!(refused.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    // It would try again at once.
+    assert!(asked.elapsed() >= ipc::limits::HANG_UP_DELAY);
     assert!(begun.elapsed() < ipc::limits::MAX_GREETING);
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r" {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -217,4 +245,10 @@ async fn who_connects_and_says_nothing_loses_its_places() {
         assert_eq!(told, Some(Code::Ok));
         tokio::time::sleep(ipc::limits::MAX_GREETING * 3).await;
     }
+    // To have been too slow accuses nobody: a process may have been stopped for that long.
+    let mut kinds = BTreeSet::new();
+    while let Ok(refusal) = reported.try_recv() {
+        kinds.insert(refusal.kind);
+    }
+    assert_eq!(kinds, [RefusalKind::TooManyConnections].into());
 }
