@@ -14,13 +14,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use confine::{Calls, Files, Hold, OwnNamespace, Permitted, View, landlock_version, seal};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
+use nix::unistd::{getpid, gettid};
 use topology::Namespace;
 
 /// Runs `act` in a thread that has sealed itself.
@@ -43,9 +44,14 @@ fn attempt(call: i64) -> Result<i64, Errno> {
 }
 
 fn attempt_with(call: i64, flags: libc::c_int) -> Result<i64, Errno> {
+    attempt_with_three(call, [flags, 0, 0])
+}
+
+fn attempt_with_three(call: i64, arguments: [libc::c_int; 3]) -> Result<i64, Errno> {
+    let [first, second, third] = arguments;
     // SAFETY: none of the calls of this test writes to memory, or makes a process, with
     // these arguments.
-    let answer = unsafe { libc::syscall(call, flags, 0, 0, 0, 0, 0) };
+    let answer = unsafe { libc::syscall(call, first, second, third, 0, 0, 0) };
     Errno::result(answer)
 }
 
@@ -447,6 +453,34 @@ fn who_needs_the_internet_connects_and_nobody_listens() {
         let refused = bound.err() == Some(ErrorKind::PermissionDenied);
         assert_eq!(refused, may_not_listen);
     });
+}
+
+#[test]
+fn who_is_held_to_its_files_signals_nobody_but_its_own_threads() {
+    const NO_SIGNAL: libc::c_int = 0;
+    // Of the same user, and it ends with its input.
+    let mut cat = Command::new("cat");
+    let mut other = cat.stdin(Stdio::piped()).spawn().unwrap();
+    let pid = libc::pid_t::try_from(other.id()).unwrap();
+    let answers = |files| {
+        let calls = Calls::default();
+        sealed(&Permitted { files, calls }, || {
+            let (own_pid, own_thread) = (getpid().as_raw(), gettid().as_raw());
+            [(pid, pid), (own_pid, own_thread)].map(|(process, thread)| {
+                attempt_with_three(libc::SYS_tgkill, [process, thread, NO_SIGNAL])
+            })
+        })
+    };
+    let may_not_signal = Hold::Others.is_in(landlock_version());
+    let to_other = match may_not_signal {
+        true => Err(Errno::EPERM),
+        false => Ok(0),
+    };
+    assert_eq!(answers(Some(Files::default())), [to_other, Ok(0)]);
+    // The list of calls does not refuse it, nor does the kernel without Landlock.
+    assert_eq!(answers(None), [Ok(0), Ok(0)]);
+    drop(other.stdin.take());
+    other.wait().unwrap();
 }
 
 #[test]
