@@ -7,6 +7,7 @@ mod starter;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -63,6 +64,8 @@ struct Facts {
     /// How many filters of system calls it has of who has started it.
     filters_before: u32,
     limits: String,
+    /// Whose its memory and its environment are.
+    owner: u32,
     /// The names of its variables.
     variables: BTreeSet<String>,
     /// The kinds of namespaces in which it is apart from the node.
@@ -90,6 +93,9 @@ impl Facts {
             }
         }
         let environment = file("environ")?;
+        // The directory itself is always its user's.
+        let owner = fs::metadata(format!("/proc/{pid}/environ"));
+        let owner = owner.context("the owner of its environment")?;
         let names = environment.split_terminator('\0');
         let names = names.filter_map(|it| it.split('=').next());
         let descriptor = |number| {
@@ -113,6 +119,7 @@ impl Facts {
             status: file("status")?,
             filters_before: filters_before.unwrap_or(0),
             limits: file("limits")?,
+            owner: owner.uid(),
             variables: names.map(str::to_owned).collect(),
             namespaces,
             descriptors: (0..4).map(descriptor).collect(),
@@ -259,9 +266,9 @@ fn rights(
     starter: Starter,
 ) -> Vec<String> {
     let Account { uid, gid } = account;
-    let kept = format!("{:016x}", kept.mask());
-    let none = format!("{:016x}", 0);
-    let mut expected = vec![
+    let mask = kept.mask();
+    let kept = format!("{mask:016x}");
+    let expected = [
         ("Uid", format!("{uid} {uid} {uid} {uid}")),
         ("Gid", format!("{gid} {gid} {gid} {gid}")),
         ("CapPrm", kept.clone()),
@@ -270,15 +277,24 @@ fn rights(
         ("NoNewPrivs", "1".to_owned()),
         ("Seccomp", "2".to_owned()),
     ];
-    if !row(process).root {
-        expected.extend([("CapInh", none.clone()), ("CapAmb", none)]);
-    }
     let mut faults = Vec::new();
     for (name, expected) in expected {
         let found = field(&facts.status, name);
         if found != expected {
             faults.push(format!("{name}: {found}, and not {expected}"));
         }
+    }
+    // What root has of these comes from how it was started; more than its own it never has.
+    for name in ["CapInh", "CapAmb"] {
+        let found = field(&facts.status, name);
+        let has_more = u64::from_str_radix(&found, 16).map_or(true, |it| it & !mask != 0);
+        if has_more {
+            faults.push(format!("{name}: {found}, beyond {mask:016x}"));
+        }
+    }
+    // Of who is not dumpable it is root; of a root process this tells nothing.
+    if facts.owner != 0 {
+        faults.push(format!("its own user {} can read its memory", facts.owner));
     }
     // systemd names the primary group once more.
     let groups = field(&facts.status, "Groups");
@@ -314,6 +330,7 @@ mod tests {
             ),
             filters_before: 1,
             limits: "Max core file size        0                    0               bytes\n".into(),
+            owner: 0,
             variables: ["NOTIFY_SOCKET".to_owned()].into(),
             namespaces: Namespace::ALL.into(),
             descriptors: ["/dev/null", "pipe:[1]", "pipe:[1]", "socket:[2]"]
@@ -373,8 +390,9 @@ mod tests {
             weaker.status = weaker.status.replace(from, to);
             assert_eq!(found(&weaker).len(), 1, "{to}: {:?}", found(&weaker));
         }
-        let changes: [fn(&mut Facts); 9] = [
+        let changes: [fn(&mut Facts); 10] = [
             |it| it.limits = it.limits.replace("   0 ", "   1 "),
+            |it| it.owner = ACCOUNT.uid,
             |it| it.variables.extend(["SECRET".to_owned()]),
             |it| it.namespaces.retain(|kind| *kind != Namespace::Ipc),
             |it| it.namespaces.clear(),
