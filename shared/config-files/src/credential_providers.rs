@@ -301,4 +301,17 @@ mod tests {
         let unknown = read_providers(&with(r#"{"color":"red"}"#)).unwrap_err();
         assert!(unknown.contains("unknown field `color`"), "{unknown}");
     }
+
+    #[test]
+    fn more_than_32_programs_are_refused() {
+        let providers = |count: usize| {
+            let numbers = 0..count;
+            let one = |number| GOOD.replace("\"ecr\"", &format!("\"{number}\""));
+            let all: Vec<String> = numbers.map(one).collect();
+            read_providers(&format!("[{}]", all.join(",")))
+        };
+        assert_eq!(providers(32).unwrap().len(), 32);
+        let refused = providers(33).unwrap_err();
+        assert_eq!(refused, "/c: providers: 33 are more than 32");
+    }
 }

@@ -97,6 +97,13 @@ async fn failures_are_told_without_what_was_printed() {
 }
 
 #[tokio::test]
+async fn the_first_2_kib_that_a_program_writes_to_standard_error_are_kept() {
+    let (first, second) = (vec![b'a'; 1500], vec![b'b'; 1500]);
+    let kept = beginning((&first[..]).chain(&second[..])).await.unwrap();
+    assert_eq!(kept, [&first[..], &second[..548]].concat());
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_or_is_not_trusted_is_not_run() {
     let case = case();
     let mut absent = script("");

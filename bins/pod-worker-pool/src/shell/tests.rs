@@ -3,6 +3,7 @@
 
 mod by_reference;
 mod exec_probes;
+mod log_readers;
 mod node_shutdown;
 mod source;
 

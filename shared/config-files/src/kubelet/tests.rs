@@ -509,6 +509,30 @@ fn drop_ins_are_merged_in_the_order_of_their_paths() {
 }
 
 #[test]
+fn more_than_256_drop_ins_or_directories_of_them_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: String| directory.path().join(name);
+    for number in 0..256 {
+        std::fs::write(at(format!("{number}.conf")), HEADER).unwrap();
+    }
+    // The directory itself is one.
+    for number in 1..256 {
+        std::fs::create_dir(at(number.to_string())).unwrap();
+    }
+    assert_eq!(drop_ins(directory.path()).unwrap().len(), 256);
+    let refused = || drop_ins(directory.path()).unwrap_err().to_string();
+    let expected = "it holds more than 256 drop-in files, or directories of them";
+
+    let one_more = at("1/256.conf".to_owned());
+    std::fs::write(&one_more, HEADER).unwrap();
+    assert_eq!(refused(), expected);
+    std::fs::remove_file(one_more).unwrap();
+    drop_ins(directory.path()).unwrap();
+    std::fs::create_dir(at("1/256".to_owned())).unwrap();
+    assert_eq!(refused(), expected);
+}
+
+#[test]
 fn a_wrong_value_is_told_with_the_file_that_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -1,4 +1,4 @@
-//! Which command an exec probe has run.
+//! Which command an exec probe has run, and how many run at once.
 
 use cri::ContainerRuntime as _;
 
@@ -13,15 +13,18 @@ fn checking(word: &str) -> Value {
     value
 }
 
-/// What the command checks when the container is probed.
-async fn probed(pool: &Pool, id: &str) -> String {
-    let request = v1::ExecProbeRequest {
+fn liveness(id: &str) -> v1::ExecProbeRequest {
+    v1::ExecProbeRequest {
         pod_uid: "u1".into(),
         container_name: "c".into(),
         container_id: id.into(),
         kind: v1::ProbeKind::Liveness.into(),
-    };
-    let answer = pool.targets().exec_probe(request).await.unwrap();
+    }
+}
+
+/// What the command checks when the container is probed.
+async fn probed(pool: &Pool, id: &str) -> String {
+    let answer = pool.targets().exec_probe(liveness(id)).await.unwrap();
     assert_eq!(answer.into_inner().error, "");
     let history = pool.runtime.history().to_vec();
     let command = history.into_iter().rev().find_map(|it| match it.happening {
@@ -88,4 +91,48 @@ async fn eventually_a_target(pool: &Pool, id: &str) {
             return;
         }
     }
+}
+
+/// The prober's own bound is not what holds: it may have been taken over.
+#[tokio::test(start_paused = true)]
+async fn the_65th_command_of_a_probe_at_once_is_not_run() {
+    const AT_ONCE: usize = 64;
+    let pool = Pool::start();
+    let mut value = checking("well");
+    value["spec"]["containers"][0]["livenessProbe"]["timeoutSeconds"] = json!(60);
+    let observation = pool.run(&value).await;
+    let asked = liveness(&observation.containers[0].id);
+    let executed = || {
+        let history = pool.runtime.history().to_vec().into_iter();
+        let commands = history.filter(|it| matches!(it.happening, Happening::Executed { .. }));
+        commands.count()
+    };
+    pool.runtime
+        .set_exec_result("c", 7, Duration::from_secs(50));
+    let client = pool.targets();
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (mut client, asked) = (client.clone(), asked.clone());
+        running.spawn(async move { client.exec_probe(asked).await });
+    }
+    eventually("all of them run", || executed() == AT_ONCE).await;
+
+    // It waits for a place, and says then that it had none, which is nothing of the container.
+    let begun = tokio::time::Instant::now();
+    let answer = client.clone().exec_probe(asked.clone()).await.unwrap();
+    let error = "too many exec probes run at once".to_owned();
+    let expected = v1::ExecProbeResponse {
+        error,
+        ..v1::ExecProbeResponse::default()
+    };
+    assert_eq!(answer.into_inner(), expected);
+    let waited = begun.elapsed().as_secs();
+    assert!((3..10).contains(&waited), "{waited} s");
+    assert_eq!(executed(), AT_ONCE);
+
+    for answer in running.join_all().await {
+        assert_eq!(answer.unwrap().into_inner().exit_code, 7);
+    }
+    let answer = client.clone().exec_probe(asked).await.unwrap();
+    assert_eq!(answer.into_inner().exit_code, 7);
 }
