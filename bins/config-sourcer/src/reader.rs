@@ -304,6 +304,11 @@ fn of_directory(error: ListError) -> String {
                  and let it pass the directories above"
             )
         }
+        // Where links led when the process was started is what it may see.
+        ListError::LeadsNowhere => format!(
+            "{error}; its pods keep running. If something is there: bulkhead reload, and \
+             bulkhead restart config-sourcer"
+        ),
         other => other.to_string(),
     }
 }

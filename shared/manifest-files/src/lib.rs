@@ -62,6 +62,11 @@ pub enum ListError {
     /// It is neither a directory nor a file.
     #[error("is {0}, neither a directory nor a file")]
     WrongType(&'static str),
+    /// It is a link, or below one, that leads to nothing that this process can see.
+    #[error(
+        "is a link, or below one, that leads to nothing, or to where this process may not look"
+    )]
+    LeadsNowhere,
     /// There are too many names in it.
     #[error("has more than {MAX_NAMES} names in it")]
     TooManyNames,
@@ -75,6 +80,7 @@ pub fn open_place(path: &Path) -> Result<Place, ListError> {
     let system = |action| move |source| ListError::System { action, source };
     let handle = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
         Ok(handle) => handle,
+        Err(Errno::ENOENT) if leads_nowhere(path) => return Err(ListError::LeadsNowhere),
         Err(Errno::ENOENT) => return Ok(Place::Absent),
         Err(error) => return Err(system("open it")(error)),
     };
@@ -90,6 +96,12 @@ pub fn open_place(path: &Path) -> Result<Place, ListError> {
         }
         other => Err(ListError::WrongType(type_name(other))),
     }
+}
+
+/// Whether a link is what is in the way: nobody has removed anything.
+fn leads_nowhere(path: &Path) -> bool {
+    let nearest = path.ancestors().find(|it| it.symlink_metadata().is_ok());
+    nearest.is_some_and(|it| it.is_symlink() && it.metadata().is_err())
 }
 
 /// The names of a directory that may be manifests, sorted. Hidden ones are not:

@@ -191,6 +191,17 @@ fn places_are_told_apart() {
     assert!(matches!(open_place(&at("file")), Ok(Place::File)));
     assert!(matches!(open_place(&at("link")), Ok(Place::File)));
     assert!(matches!(open_place(&at("nothing")), Ok(Place::Absent)));
+    symlink("nothing", at("dangling")).unwrap();
+    symlink(".", at("here")).unwrap();
+    for (name, leads_nowhere) in [
+        ("dangling", true),
+        ("dangling/below/it", true),
+        ("here/nothing", false),
+        ("here/dangling", true),
+    ] {
+        let is_so = matches!(open_place(&at(name)), Err(ListError::LeadsNowhere));
+        assert_eq!(is_so, leads_nowhere, "{name}");
+    }
     assert!(matches!(
         open_place(&at("fifo")),
         Err(ListError::WrongType("a FIFO"))

@@ -14,9 +14,11 @@ use e2e::hanging::Hanging;
 use e2e::sources::{WHILE, identity, manifest, names, pods_of, told, with_url};
 use nix::sys::stat::Mode;
 use serde_json::{Value, json};
+use test_support::images::BUSYBOX;
 use test_support::wait::holds_for;
 use test_support::{
-    BulkheadInstance, ContainerdOptions, ManifestServer, PrivateContainerd, wait_for,
+    BulkheadInstance, BulkheadOptions, ContainerdOptions, ManifestServer, PrivateContainerd,
+    wait_for,
 };
 use topology::{Identities, Process};
 
@@ -272,6 +274,49 @@ fn a_directory_that_is_gone_is_not_an_empty_one() -> Result<()> {
     ground.take_away("later")?;
     ground.gone("web")?;
     ground.gone("later")
+}
+
+/// What config-sourcer may see is where the link led when it was started.
+#[test]
+fn a_link_that_leads_elsewhere_takes_no_pod_away() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let own = containerd.node().directory_of(1);
+    // It may look above the directories of its configuration, so far from these.
+    let elsewhere = containerd.node().directory_of(2);
+    for (directory, pod) in [(&own, "web"), (&elsewhere, "later")] {
+        fs::create_dir_all(directory)?;
+        let container = json!({"name": "app", "image": BUSYBOX, "command": ["sleep", "1000000"]});
+        let text = manifest(pod, json!({ "containers": [container] })).to_string();
+        fs::write(directory.join("pods.json"), text)?;
+    }
+    let path = own.join("link");
+    symlink(own.join("pods.json"), &path)?;
+    let configuration = json!({"staticPodPath": path, "fileCheckFrequency": "1s"});
+    let options = BulkheadOptions {
+        instance: 1,
+        kubelet_configuration: configuration.as_object().cloned().unwrap_or_default(),
+        ..BulkheadOptions::default()
+    };
+    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let ground = Ground {
+        bulkhead,
+        containerd,
+    };
+    let before = identity(&ground.ready("web")?)?;
+
+    symlink(elsewhere.join("pods.json"), own.join("next"))?;
+    fs::rename(own.join("next"), &path)?;
+    told(&ground, &path.display().to_string(), |event| {
+        event.message.contains("bulkhead reload")
+    })?;
+    holds_for(WHILE, || -> Result<()> {
+        ensure!(identity(&ground.pod("web")?)? == before, "web changed");
+        Ok(())
+    })?;
+    ground.printed(&["reload"])?;
+    ground.printed(&["restart", Process::ConfigSourcer.name()])?;
+    ground.ready("later")?;
+    ground.gone("web")
 }
 
 #[test]
