@@ -66,22 +66,24 @@ const MASKED: [&str; 10] = [
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// Programs of the tests that try the processes from outside.
-const PROVERS: [&str; 8] = [
+const PROVERS: [&str; 10] = [
     "call-as",
     "call-every-method",
     "confined",
     "escape",
     "hostile-pleg",
+    "hostile-server",
     "hostile-twin",
     "prove-edges",
     "prove-escapes",
+    "strike",
 ];
 
 /// What a guest has beside these.
 const PACKAGES_OF_GUEST: &str = "kmod,linux-image-cloud-amd64";
 
 /// Longest boot of a container, with all that is done in it.
-const MINUTES: u64 = 12;
+const MINUTES: u64 = 40;
 
 /// Kills of each process in a minute, at least.
 const KILLS_A_MINUTE: u64 = 20;
@@ -228,6 +230,7 @@ const FILES: &[(&str, &str)] = &[
     ("watch.sh", include_str!("boot/watch.sh")),
     ("lacks.sh", include_str!("boot/lacks.sh")),
     ("programs.sh", include_str!("boot/programs.sh")),
+    ("fire.sh", include_str!("boot/fire.sh")),
     ("egress.sh", include_str!("boot/egress.sh")),
     ("upgrade.sh", include_str!("boot/upgrade.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),

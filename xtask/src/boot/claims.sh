@@ -271,6 +271,11 @@ case "$(cat /boot-number)" in
         try_egress
         echo end
         exit ;;
+    fire)
+        . /fire.sh
+        try_fire
+        echo end
+        exit ;;
     upgrade)
         . /upgrade.sh
         try_upgrade
@@ -354,6 +359,13 @@ PATH="/slow:$PATH" bulkhead crashes 2> /slow/told &
 claim "bulkhead has no privileges while it reads the journal" has_no_privileges $!
 wait $!
 claim "bulkhead does not wait for a journal that hangs" grep -q 'not answered within 10 s' /slow/told
+# The first question is whether the bundle runs, which is answered.
+printf '#!/bin/sh\n[ "$2" != --property=ActiveState,Job ] || exec /bin/systemctl "$@"\nexec sleep 1000\n' > /slow/systemctl
+chmod 755 /slow/systemctl
+PATH="/slow:$PATH" bulkhead status > /dev/null 2>&1 &
+claim "bulkhead has no privileges while it reads what systemd tells" has_no_privileges $!
+wait $!
+rm /slow/systemctl
 declare -A pids
 pid=$(pid_of_service pleg)
 bulkhead restart pleg >/dev/null
@@ -393,6 +405,7 @@ claim "no container noticed that the host was renamed" containers_are_those_of_b
 systemctl stop bulkhead.target
 # It is stopped last, after the command has come back.
 claim "what has prepared the node stops with the bundle" is_not systemctl --quiet is-active bulkhead-prepare.service
+prove "pods are kept off the node's loopback while nothing of it runs" loopback_is_kept
 mv /var/lib/bulkhead /var/lib/bulkhead.aside
 touch /var/lib/bulkhead
 systemctl start bulkhead.target
@@ -435,6 +448,15 @@ claim "after the upgrade of the bundle pods are kept off the node's loopback" lo
 nft delete table ip bulkhead_loopback
 systemctl reload bulkhead-loopback.service
 claim "rules that somebody has removed can be loaded again" loopback_is_kept
+# Each of these flushes all rules.
+systemctl start nftables.service
+systemctl restart bulkhead-loopback.service
+for verb in restart reload; do
+    systemctl "$verb" nftables.service
+    claim "a $verb of nftables.service brings them back" loopback_is_kept
+done
+systemctl stop nftables.service
+systemctl restart bulkhead-loopback.service
 claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
 claim "it is told that nothing keeps processes off metadata services on cgroup version 1" is_told "$of_egress"

@@ -25,6 +25,8 @@ pub(super) enum Boot {
     Fifth,
     /// On cgroup v2 alone, what systemd does with that only; every boot of a guest is
     Unified,
+    /// Everything that can happen to a process of the bundle, and malicious servers in it
+    Fire,
     /// What `--kills` asks for
     #[value(skip)]
     Kills,
@@ -43,6 +45,7 @@ impl Boot {
             Boot::Fourth => "fourth",
             Boot::Fifth => "fifth",
             Boot::Unified => "unified",
+            Boot::Fire => "fire",
             Boot::Kills => "kills",
             Boot::Upgrade => "upgrade",
         }

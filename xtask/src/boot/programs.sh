@@ -10,7 +10,7 @@ bad_configuration() {
     scheduled=$(said_of_pleg 'Scheduled restart')
     # What it remembers of its starts, so that it does not wait at once.
     rm -f "$(state_of pleg)/restarts"
-    runs_instead '/usr/libexec/bulkhead/pleg --node-config /etc/hostname'
+    runs_instead pleg '/usr/libexec/bulkhead/pleg --node-config /etc/hostname'
     starts=$(said_of_pleg '^Starting ')
     systemctl restart --no-block bulkhead-pleg.service
     claim "who cannot use its configuration ends with 78" says_more 'status=78/CONFIG' "$ends"
@@ -19,7 +19,7 @@ bad_configuration() {
     before=$(said_of_pleg '^Starting ')
     sleep 6
     prove "and not all the time" test $(($(said_of_pleg '^Starting ') - before)) -le 8
-    runs_itself
+    runs_itself pleg
     claim "with its configuration every process is ready" all_are_ready
 }
 
@@ -30,25 +30,28 @@ leaves_a_child() {
     # It ends by no signal that can be ignored.
     printf '#!/bin/sh\ntrap "" TERM\nsetsid /slow/left 1000 &\n' > /slow/leaves
     chmod 755 /slow/leaves
-    runs_instead /slow/leaves
+    runs_instead pleg /slow/leaves
     systemctl restart --no-block bulkhead-pleg.service
     claim "a process can leave another one behind, in a session of its own" left_runs
-    runs_itself
+    runs_itself pleg
     claim "after it every process is ready" all_are_ready
     prove "what a process has left is gone before its next run" is_not left_runs
 }
 
 asked() { grep -q '"image":"a.io/x"' "$(state_of credential-provider)/asked"; }
 pull_is_tried() { bulkhead describe private | grep -q 'ErrImagePull\|ImagePullBackOff'; }
+accusation_is_shown() { bulkhead status | grep -q 'credential-provider refused pod-worker-pool.*foreign-service'; }
 program_failed() { bulkhead events | grep -q FailedCredentialProvider; }
-# It notes what it was asked, in the one directory where it may write, and answers.
+# It notes what it was asked, in the one directory where it may write, accuses
+# pod-worker-pool, which asks its starter, and answers.
 gives_credentials() {
-    local run='/usr/libexec/bulkhead/supervisor --config=/etc/bulkhead/kubelet.yaml --image-credential-provider-config=/credentials/config.json --image-credential-provider-bin-dir=/credentials/programs --prepare'
+    local pool run='/usr/libexec/bulkhead/supervisor --config=/etc/bulkhead/kubelet.yaml --image-credential-provider-config=/credentials/config.json --image-credential-provider-bin-dir=/credentials/programs --prepare'
     rm -f "$(state_of credential-provider)/asked"
     mkdir -p /credentials/programs
     cat > /credentials/programs/program <<'PROGRAM'
 #!/bin/sh
 cat > /var/lib/bulkhead/credential-provider/asked
+perl -MSocket -e 'socket(S, PF_UNIX, SOCK_DGRAM, 0); send(S, "X_BULKHEAD_REFUSED=0 POOL foreign-service 2", 0, pack_sockaddr_un("/run/bulkhead/watch/credential-provider.notify")) for 1, 2'
 echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image","auth":{}}'
 PROGRAM
     cat > /credentials/config.json <<'CONFIG'
@@ -68,6 +71,8 @@ CONFIG
     drop_in bulkhead-prepare.service "ExecStart=\nExecStart=$run\nExecReload=\nExecReload=$run --again"
     bulkhead reload >/dev/null
     claim "with a program that gives credentials every process is ready" all_are_ready
+    pool=$(pid_of_service pod-worker-pool)
+    sed -i "s/POOL/$pool/" /credentials/programs/program
     cat > /etc/kubernetes/manifests/private.json <<'MANIFEST'
 {
   "apiVersion": "v1",
@@ -83,6 +88,8 @@ MANIFEST
     is_confined systemd credential-provider "$(pid_of_service credential-provider)"
     claim "after its answer the image is pulled" pull_is_tried
     prove "its answer counts" is_not program_failed
+    claim "what a program says in the name of its starter is shown" accusation_is_shown
+    prove "and nobody is ended for it" service_has_pid pod-worker-pool "$pool"
     rm /etc/kubernetes/manifests/private.json
     no_drop_in bulkhead-prepare.service
     bulkhead reload >/dev/null

@@ -9,14 +9,14 @@ capabilities_are() { grep -q "^CapEff:.0*$2\$" "/proc/$(pid_of_service "$1")/sta
 # sees PID PATH: whether a process sees something, in its own mounts.
 sees() { nsenter --target "$1" --mount test -e "$2"; }
 
-# runs_instead COMMAND: in the place of pleg, from its next start on.
+# runs_instead PROCESS COMMAND: in the place of a process, from its next start on.
 runs_instead() {
-    mkdir -p /run/systemd/system/bulkhead-pleg.service.d
-    printf '[Service]\nExecStart=\nExecStart=%s\n' "$1" > /run/systemd/system/bulkhead-pleg.service.d/instead.conf
+    mkdir -p "/run/systemd/system/bulkhead-$1.service.d"
+    printf '[Service]\nExecStart=\nExecStart=%s\n' "$2" > "/run/systemd/system/bulkhead-$1.service.d/instead.conf"
     systemctl daemon-reload
 }
 runs_itself() {
-    rm /run/systemd/system/bulkhead-pleg.service.d/instead.conf
+    rm "/run/systemd/system/bulkhead-$1.service.d/instead.conf"
     systemctl daemon-reload
 }
 
@@ -46,13 +46,13 @@ watch_bundle() {
     claim "and no longer once it is gone" is_not is_told 'pod-worker-pool keeps'
 
     # A program of an attacker in the place of pleg, which calls what is not for it.
-    runs_instead '/proof/hostile-pleg --node-config /run/bulkhead/node.json'
+    runs_instead pleg '/proof/hostile-pleg --node-config /run/bulkhead/node.json'
     systemctl restart bulkhead-pleg.service
     pid=$(pid_of_service pleg)
     claim "in the bundle who is cut off again is started anew" service_has_another_pid pleg "$pid"
     claim "what was refused to it is told" is_told 'pod-worker-pool refused pleg .*foreign-service'
     claim "a server that has a caller ended again and again is not believed for ever" is_told 'pod-worker-pool has had pleg restarted 3 times'
-    runs_itself
+    runs_itself pleg
     systemctl restart bulkhead-pleg.service
     claim "with its own program again every process is ready" all_are_ready
 
@@ -81,10 +81,10 @@ harmed_sockets() {
     kill_program pleg
     claim "systemd makes a socket anew whose name is another one's" is_not accepts_nobody
     claim "then every process is ready" all_are_ready
-    runs_instead "/usr/bin/perl -e 'open(S, \"+<&=3\"); shutdown(S, 2); sleep 1000'"
+    runs_instead pleg "/usr/bin/perl -e 'open(S, \"+<&=3\"); shutdown(S, 2); sleep 1000'"
     systemctl restart --no-block bulkhead-pleg.service
     claim "a process can shut its socket down" accepts_nobody
-    runs_itself
+    runs_itself pleg
     kill -KILL "$(pid_of_service pleg)"
     claim "a process whose socket was shut down is started with another" all_are_ready
     claim "who had it made anew says why" repairs 'status="\?69'
@@ -112,13 +112,13 @@ crash_loop() {
     done
     claim "who ends soon after its start waits before the next one" waits_before_start
     # One that ends before it could wait.
-    runs_instead /bin/false
+    runs_instead pleg /bin/false
     systemctl restart --no-block bulkhead-pleg.service
     claim "who ends before its wait comes to the limit of starts" repairs start-limit-hit
     # 25 starts, then 10 s without.
     before=$(starts)
     sleep 12
     prove "then it is started again, and not all the time" test "$(($(starts) - before))" -le 50
-    runs_itself
+    runs_itself pleg
     claim "once its program is good again every process is ready" all_are_ready
 }
