@@ -308,6 +308,22 @@ async fn whoever_prints_what_pods_say_has_no_privileges() {
 }
 
 #[tokio::test]
+async fn where_the_kernel_leaves_it_its_privileges_that_is_said() {
+    let node = node(v1::ProcessState::Ready);
+    let command = node.command(&["pods"]);
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-setgid,-setuid"])
+        .args(["--inh-caps", "-setgid,-setuid"])
+        .arg(command.as_std().get_program())
+        .args(command.as_std().get_args())
+        .output();
+    let output = output.await.unwrap();
+    let told = stderr(&output);
+    assert_eq!(code(&output), 0, "{told}");
+    assert!(told.contains("it goes on with root's privileges"), "{told}");
+}
+
+#[tokio::test]
 async fn watched_events_of_one_pod_are_only_those() {
     let mut node = Node::empty();
     let server = StatusesServer::new(FakeHappenings {

@@ -298,3 +298,75 @@ fn metadata(path: &Path) -> Result<fs::Metadata, Failure> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use node_config::{CredentialProvider, DirectoryLayout, HttpSource};
+
+    use super::*;
+
+    const PASSWORD: &str = "hunter-of-url";
+    const TOKEN: &str = "hunter-of-query";
+    const HEADER: &str = "hunter-of-header";
+    const ARGUMENT: &str = "hunter-of-argument";
+    const VARIABLE: &str = "hunter-of-environment";
+
+    /// A node whose configuration has a secret wherever it can have one.
+    fn with_secrets(top: &Path) -> NodeConfig {
+        let provider = CredentialProvider {
+            name: "ecr".to_owned(),
+            match_images: vec!["a.io".to_owned()],
+            default_cache_duration: Duration::ZERO,
+            args: vec![ARGUMENT.to_owned()],
+            env: [("A".to_owned(), VARIABLE.to_owned())].into(),
+        };
+        NodeConfig {
+            static_pod_url: Some(HttpSource {
+                url: format!("http://joe:{PASSWORD}@h/p?token={TOKEN}"),
+                headers: [("A".to_owned(), vec![HEADER.to_owned()])].into(),
+                check_frequency: Duration::from_secs(20),
+            }),
+            credential_providers: Some(CredentialProviders {
+                bin_dir: "/programs".into(),
+                providers: vec![provider],
+            }),
+            ..NodeConfig::with_defaults("node", DirectoryLayout::below(top))
+        }
+    }
+
+    #[test]
+    fn a_secret_is_only_in_the_file_of_the_process_that_needs_it() {
+        let top = tempfile::tempdir().unwrap();
+        let config = with_secrets(top.path());
+        let run_dir = &config.directories.run_dir;
+        fs::create_dir(run_dir).unwrap();
+        let identities = Identities::from_base(64_000).unwrap();
+        write_node_config(&config, &identities).unwrap();
+        let (sourcer, provider) = (Process::ConfigSourcer, Process::CredentialProvider);
+        for (name, mode, gid, expected) in [
+            ("node.json", 0o644, 0, &[][..]),
+            (
+                "config-sourcer.node.json",
+                0o640,
+                identities.gid(sourcer),
+                &[PASSWORD, TOKEN, HEADER],
+            ),
+            (
+                "credential-provider.node.json",
+                0o640,
+                identities.gid(provider),
+                &[ARGUMENT, VARIABLE],
+            ),
+        ] {
+            let file = fs::metadata(run_dir.join(name)).unwrap();
+            let found = (file.mode() & 0o7777, file.uid(), file.gid());
+            assert_eq!(found, (mode, 0, gid), "{name}");
+            let text = fs::read_to_string(run_dir.join(name)).unwrap();
+            let secrets = [PASSWORD, TOKEN, HEADER, ARGUMENT, VARIABLE];
+            let told = secrets.into_iter().filter(|secret| text.contains(secret));
+            assert_eq!(told.collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+}

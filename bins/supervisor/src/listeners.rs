@@ -220,9 +220,12 @@ impl Listeners {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
     use nix::sys::socket::{self, shutdown};
     use std::os::fd::AsRawFd as _;
     use tempfile::TempDir;
@@ -232,10 +235,23 @@ mod tests {
     /// One listener, as a process has it.
     fn one() -> (TempDir, Listeners) {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pleg.sock");
-        let listening = Listening::open(path, BTreeSet::from([64_000])).unwrap();
-        let listeners = Listeners(BTreeMap::from([(Process::Pleg, listening)]));
+        let listeners = one_in(directory.path());
         (directory, listeners)
+    }
+
+    fn one_in(directory: &Path) -> Listeners {
+        let path = directory.join("pleg.sock");
+        let listening = Listening::open(path, BTreeSet::from([64_000])).unwrap();
+        Listeners(BTreeMap::from([(Process::Pleg, listening)]))
+    }
+
+    /// Mounts a file system without access lists there, for this thread alone.
+    fn mount_without_lists(directory: &Path) -> nix::Result<()> {
+        let none = None::<&str>;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        let kind = Some("ramfs");
+        mount(kind, directory, kind, MsFlags::empty(), none)
     }
 
     fn shut_down(listeners: &Listeners, how: socket::Shutdown) {
@@ -279,6 +295,26 @@ mod tests {
         assert!(listeners.repair(Process::Pleg).unwrap().is_some());
         assert_eq!(access::lists(&path), before);
         assert!(before.is_some());
+    }
+
+    #[test]
+    fn where_there_are_no_access_lists_everybody_can_connect_and_that_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let looked = || {
+            if let Err(error) = mount_without_lists(directory.path()) {
+                let told = "not tried here: a file system without access lists";
+                return writeln!(io::stdout(), "{told}: {error}").unwrap();
+            }
+            let listeners = one_in(directory.path());
+            let path = directory.path().join("pleg.sock");
+            let mode = std::fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o666);
+            let told = listeners.degradation().unwrap();
+            assert!(told.contains("sockets of pleg:"), "{told}");
+            serves(&directory, &listeners);
+        };
+        // The mounts of a thread of its own end with it.
+        std::thread::scope(|scope| scope.spawn(looked).join().unwrap());
     }
 
     #[test]

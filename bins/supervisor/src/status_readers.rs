@@ -203,7 +203,9 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
+    use tempfile::TempDir;
     use tokio::io::AsyncReadExt as _;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -294,5 +296,74 @@ mod tests {
         theirs.read_to_end(&mut told).await.unwrap();
         let told = v1::SupervisorStatus::decode_length_delimited(&told[..]).unwrap();
         assert_eq!(told, for_readers(status()));
+    }
+
+    /// Where readers connect, and who serves them with this status.
+    fn served(
+        status: impl Fn() -> v1::SupervisorStatus,
+    ) -> (TempDir, impl Future<Output = io::Result<()>>) {
+        let directory = tempfile::tempdir().unwrap();
+        let own = nix::unistd::getgid().as_raw();
+        let readers = StatusReaders::open(directory.path(), Some(own)).unwrap();
+        let serving = readers.unwrap().serve(status, |it| panic!("{it:?}"));
+        (directory, serving)
+    }
+
+    async fn connect(directory: &TempDir) -> UnixStream {
+        let path = directory.path().join(STATUS_SOCKET_FILE_NAME);
+        UnixStream::connect(path).await.unwrap()
+    }
+
+    /// How many bytes a reader is told until its connection is closed.
+    async fn read(mut reader: UnixStream) -> usize {
+        let mut told = Vec::new();
+        let reading = timeout(10 * PATIENCE, reader.read_to_end(&mut told));
+        reading.await.expect("it waits for ever").unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_readers_a_second_are_served_at_most() {
+        let (directory, serving) = served(status);
+        let readers = async {
+            let mut connected = Vec::new();
+            for _ in 0..5 {
+                connected.push(connect(&directory).await);
+            }
+            let begun = Instant::now();
+            for reader in connected {
+                assert!(read(reader).await > 0);
+            }
+            let four_pauses = Duration::from_millis(400);
+            assert!(begun.elapsed() >= four_pauses, "{:?}", begun.elapsed());
+        };
+        tokio::select! {
+            ended = serving => panic!("{ended:?}"),
+            () = readers => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_does_not_read_is_waited_for_a_second_and_no_longer() {
+        let ending = v1::Ending {
+            // More than waits in a socket.
+            reason: "x".repeat(1 << 20),
+            ..v1::Ending::default()
+        };
+        let mut large = status();
+        large.processes[0].last_ending = Some(ending);
+        let whole = for_readers(large.clone()).encode_length_delimited_to_vec();
+        let (directory, serving) = served(|| large.clone());
+        let readers = async {
+            let begun = Instant::now();
+            let slow = connect(&directory).await;
+            assert_eq!(read(connect(&directory).await).await, whole.len());
+            let second = Duration::from_secs(1)..Duration::from_millis(1500);
+            assert!(second.contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            assert!(read(slow).await < whole.len());
+        };
+        tokio::select! {
+            ended = serving => panic!("{ended:?}"),
+            () = readers => {}
+        }
     }
 }

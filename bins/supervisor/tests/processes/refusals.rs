@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::node::{self, KUBELET_HEADER, Node};
+use crate::node::{self, KUBELET_HEADER, Node, PATIENCE};
 use bulkhead_api::v1;
 use topology::Process;
 
@@ -90,6 +90,96 @@ fn a_directory_that_is_unsafe_or_out_of_reach_is_refused() {
     assert_refused(node.command(), 16, "not a directory");
 }
 
+/// The exit code of a supervisor that asks for more than the machine gives.
+const TOO_MUCH_ASKED: i32 = 17;
+
+/// A command line that asks for so much that the supervisor never starts, even where all
+/// that a test looks at is well.
+fn demanding(node: &Node) -> Command {
+    let path = node.path("bulkhead.yaml");
+    // No unit of systemd has started it.
+    ask_for(&path, "egress");
+    let mut command = node.command();
+    command.arg("--bulkhead-config").arg(path);
+    command
+}
+
+/// The same with another directory.
+fn with_directory(given: &Command, flag: &str, directory: &Path) -> Command {
+    let mut command = Command::new(given.get_program());
+    let mut arguments = given.get_args();
+    while let Some(argument) = arguments.next() {
+        command.arg(argument);
+        if argument == flag {
+            arguments.next();
+            command.arg(directory);
+        }
+    }
+    command
+}
+
+/// What is refused of a file or directory at `path`, by its owner and its mode.
+fn assert_refusals(path: &Path, command: impl Fn() -> Command, cases: &[(u32, u32, i32, &str)]) {
+    for &(owner, mode, code, text) in cases {
+        std::os::unix::fs::chown(path, Some(owner), None).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        assert_refused(command(), code, text);
+    }
+}
+
+#[test]
+fn a_directory_below_one_that_is_unsafe_or_out_of_reach_is_refused() {
+    let node = Node::prepare();
+    let above = node.path("above");
+    fs::create_dir_all(above.join("between")).unwrap();
+    let refused = format!("{} cannot be used: ", above.display());
+    for flag in ["--run-dir", "--state-dir"] {
+        let command = || with_directory(&demanding(&node), flag, &above.join("between/here"));
+        let cases = [
+            (0, 0o755, TOO_MUCH_ASKED, "egress"),
+            (0, 0o777, 16, "chmod go-w"),
+            (0, 0o775, 16, "chmod go-w"),
+            // What others have in it is not theirs to replace.
+            (0, 0o1777, TOO_MUCH_ASKED, "egress"),
+            (0, 0o700, 16, "chmod o+x"),
+            (64_999, 0o755, 16, "chown root"),
+        ];
+        assert_refusals(&above, command, &cases);
+        assert_refused(command(), 16, &refused);
+    }
+}
+
+#[test]
+fn what_names_programs_that_give_credentials_must_be_roots_alone() {
+    let node = Node::prepare();
+    let file = node.path("providers.yaml");
+    let provider = "  - name: ecr\n    matchImages: [\"*.example.com\"]\n    \
+        defaultCacheDuration: 12h\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n";
+    let header = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n";
+    fs::write(&file, format!("{header}providers:\n{provider}")).unwrap();
+    let directory = node.path("above/programs");
+    fs::create_dir_all(&directory).unwrap();
+    fs::copy(node.path("bin/pleg"), node.path("bin/credential-provider")).unwrap();
+    let command = || {
+        let mut command = demanding(&node);
+        command.arg("--image-credential-provider-config").arg(&file);
+        command
+            .arg("--image-credential-provider-bin-dir")
+            .arg(&directory);
+        command
+    };
+    let unsafe_ones = [
+        (0, 0o666, 16, "chmod go-w"),
+        (64_999, 0o644, 16, "chown root"),
+        (0, 0o755, TOO_MUCH_ASKED, "egress"),
+    ];
+    for path in [&file, &directory, &node.path("above")] {
+        assert_refusals(path, command, &unsafe_ones);
+    }
+    let out_of_reach = [(0, 0o700, 16, "chmod o+x")];
+    assert_refusals(&directory, command, &out_of_reach);
+}
+
 #[test]
 fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
     let node = Node::prepare();
@@ -120,6 +210,31 @@ fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
     let text = format!("{KUBELET_HEADER}{elsewhere}");
     fs::write(node.path("config.yaml"), text).unwrap();
     assert_refused(node.command(), 78, "imageServiceEndpoint");
+}
+
+#[test]
+fn sockets_that_everybody_can_connect_to_are_refused_where_that_is_asked_for() {
+    let node = Node::prepare();
+    let (run, path) = (node.path("run"), node.path("bulkhead.yaml"));
+    fs::create_dir(&run).unwrap();
+    ask_for(&path, "socketAccess");
+    // Where it is not refused, it has to end all the same.
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string());
+    let without_lists = "mount -t ramfs none \"$0\" && exec \"$@\"";
+    command.args(["unshare", "--mount", "sh", "-c", without_lists]);
+    command.arg(run);
+    let mut mounted = Command::new(command.get_program());
+    mounted.args(command.get_args()).arg("true");
+    let (code, why) = Node::refusal(mounted);
+    if code != 0 {
+        return node::not_tried(&format!("a run directory without access lists: {why}"));
+    }
+    let supervisor = node.command();
+    command.arg(supervisor.get_program());
+    command.args(supervisor.get_args());
+    command.arg("--bulkhead-config").arg(path);
+    assert_refused(command, 17, "every local user can connect");
 }
 
 /// Writes a Bulkhead configuration that asks for this.
