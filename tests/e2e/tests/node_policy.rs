@@ -173,6 +173,7 @@ fn a_policy_that_audits_reports_and_allows() -> Result<()> {
     let events = ground.bulkhead.events()?;
     assert!(events.iter().any(|event| event.reason == REASON));
     let status = ground.bulkhead.command_line(&["status"])?;
-    assert!(status.stdout.contains("degraded"), "{}", status.stdout);
+    let shown = "degraded: node policy only audits";
+    assert!(status.stdout.contains(shown), "{}", status.stdout);
     Ok(())
 }

@@ -166,7 +166,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         let events = Events::new(WallClock::simulated(UnixNanos(1)));
-        let credentials = NodeCredentials::open(&path, events);
+        let credentials = NodeCredentials::open(&path, events.clone());
         let found = |credentials: &NodeCredentials| {
             credentials.look();
             let line = credentials.status_line();
@@ -182,6 +182,7 @@ mod tests {
         write(&path, GOOD, 0o600);
         assert_eq!(found(&credentials), (1, String::new()));
         let at = format!("pull credentials: {}", path.display());
+        let mut told = Vec::new();
         for (text, mode, problem) in [
             (
                 GOOD,
@@ -205,11 +206,21 @@ mod tests {
             ),
         ] {
             write(&path, text, mode);
-            assert_eq!(found(&credentials), (0, format!("{at}: {problem}")));
+            // The second look finds the same file, which is no news.
+            for _ in 0..2 {
+                assert_eq!(found(&credentials), (0, format!("{at}: {problem}")));
+            }
+            told.push(format!("{}: {problem}", path.display()));
             write(&path, GOOD, 0o600);
             assert_eq!(found(&credentials), (1, String::new()));
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(found(&credentials), (0, String::new()));
+        let recent = events.feed().recent().into_iter();
+        let recent = recent.map(|event| {
+            assert_eq!(event.reason, "PullCredentialsInvalid");
+            event.message
+        });
+        assert_eq!(recent.collect::<Vec<_>>(), told);
     }
 }
