@@ -3,14 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
+use nix::sys::stat::fstat;
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use serde_json::json;
-use test_support::{images, wait_for};
+use test_support::{ManifestServer, images, wait_for};
 use topology::{Access, Process};
 
 /// What the supervisor opens to start a process: its standard input.
@@ -78,18 +81,14 @@ fn is_listed(config: &NodeConfig, held: &Held) -> bool {
         || node_config::may_open(config, held.process, &held.path, held.access)
 }
 
-#[test]
-fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let config = NodeConfig::read(&ground.bulkhead.paths().run.join(NODE_CONFIG_FILE))?;
-    let pids = ground.bulkhead.pids()?;
-    assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
-    let mut seen = BTreeSet::new();
-    let mut look = || {
-        for (&process, &pid) in &pids {
-            seen.extend(held(process, pid));
-        }
-    };
+/// Looks all the time while a pod starts, runs and ends. The prober looks up a name for it,
+/// and connects to a port of the node.
+fn while_a_pod_lives(ground: &Ground, look: &mut dyn FnMut()) -> Result<()> {
+    let server = ManifestServer::start(ground.bulkhead.node(), 200, "fine")?;
+    let url = server.url();
+    let authority = url.split('/').nth(2).context("no authority")?;
+    let port = authority.rsplit(':').next().context("no port")?;
+    let port: u16 = port.parse()?;
     let script = "for i in $(seq 1 200); do echo $i; done; sleep 1000";
     ground.apply(
         "writer",
@@ -101,6 +100,9 @@ fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
                     {"name": "memory", "mountPath": "/memory"},
                 ],
                 "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+                "startupProbe": {
+                    "tcpSocket": {"host": "localhost", "port": port}, "periodSeconds": 1,
+                },
             }],
             "volumes": [
                 {"name": "disk", "emptyDir": {}},
@@ -129,6 +131,71 @@ fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
             Err(error) => Err(format!("{error:#}")),
         }
     })?;
+    Ok(())
+}
+
+/// The sockets that `pid` holds with which it listens in its network: for connections, or
+/// for datagrams of anybody.
+fn listening(pid: u32) -> BTreeSet<String> {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    let entries = fs::read_dir(directory.join("fd")).into_iter().flatten();
+    let socket = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let inode = target.to_str()?.strip_prefix("socket:[")?;
+        Some(inode.trim_end_matches(']').to_owned())
+    };
+    let held: BTreeSet<String> = entries.flatten().filter_map(socket).collect();
+    let mut found = BTreeSet::new();
+    for table in ["tcp", "tcp6", "udp", "udp6"] {
+        let table = directory.join("net").join(table);
+        for line in fs::read_to_string(table).unwrap_or_default().lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (Some(remote), Some(inode)) = (fields.get(2), fields.get(9)) else {
+                continue;
+            };
+            // Who is connected to has a port.
+            if remote.ends_with(":0000") && held.contains(*inode) {
+                found.insert((*inode).to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_process_listens_on_tcp_or_udp() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let pids = ground.bulkhead.pids()?;
+    assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
+    let mut seen = BTreeSet::new();
+    let mut look = || {
+        for (&process, &pid) in &pids {
+            // Twice: a socket has no peer yet for a moment while it is connected.
+            if !listening(pid).is_disjoint(&listening(pid)) {
+                seen.insert(process);
+            }
+        }
+    };
+    while_a_pod_lives(&ground, &mut look)?;
+    look();
+    assert_eq!(ground.bulkhead.pids()?, pids, "nothing was restarted");
+    assert!(seen.is_empty(), "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let config = NodeConfig::read(&ground.bulkhead.paths().run.join(NODE_CONFIG_FILE))?;
+    let pids = ground.bulkhead.pids()?;
+    assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
+    let mut seen = BTreeSet::new();
+    let mut look = || {
+        for (&process, &pid) in &pids {
+            seen.extend(held(process, pid));
+        }
+    };
+    while_a_pod_lives(&ground, &mut look)?;
     look();
     assert_eq!(ground.bulkhead.pids()?, pids, "nothing was restarted");
 
@@ -148,5 +215,26 @@ fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
     // And what another process holds is not listed for it.
     log.process = Process::Pleg;
     assert!(!is_listed(&config, &log));
+    Ok(())
+}
+
+/// Else the looks at the processes prove nothing.
+#[test]
+fn whoever_listens_is_seen_and_whoever_is_connected_is_not() -> Result<()> {
+    let anywhere = (Ipv4Addr::LOCALHOST, 0);
+    let (stream, datagrams) = (TcpListener::bind(anywhere)?, UdpSocket::bind(anywhere)?);
+    let connected = TcpStream::connect(stream.local_addr()?)?;
+    let asking = UdpSocket::bind(anywhere)?;
+    asking.connect(datagrams.local_addr()?)?;
+    let found = listening(std::process::id());
+    for (socket, listens) in [
+        (stream.as_fd(), true),
+        (datagrams.as_fd(), true),
+        (connected.as_fd(), false),
+        (asking.as_fd(), false),
+    ] {
+        let inode = fstat(socket)?.st_ino.to_string();
+        assert_eq!(found.contains(&inode), listens, "{socket:?}");
+    }
     Ok(())
 }

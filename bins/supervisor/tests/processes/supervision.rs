@@ -61,6 +61,22 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
     assert_eq!(pool.status_text, "serving");
 }
 
+#[tokio::test]
+async fn the_logs_of_the_processes_are_roots_alone() {
+    let node = Node::ready().await;
+    // Other users pass through two of these, and can list none.
+    for (name, mode) in [
+        ("run", 0o711),
+        ("run/supervisor.lock", 0o600),
+        ("state", 0o711),
+        ("log/bulkhead", 0o750),
+    ] {
+        let found = fs::metadata(node.path(name)).unwrap();
+        let found = (found.mode() & 0o7777, found.uid(), found.gid());
+        assert_eq!(found, (mode, 0, 0), "{name}: {:o}", found.0);
+    }
+}
+
 /// What the status adds for the namespaces of its own.
 fn own_namespaces(process: Process) -> String {
     let kinds = topology::row(process).namespaces.iter();
