@@ -2,7 +2,8 @@
 //! inherited a variable that names this run of the program.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 const VARIABLE: &str = "BULKHEAD_CREDENTIAL_RUN";
 
 /// How long to look for processes that were started, or became another program, while the
-/// others were looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// others were looked at. On a busy machine one that becomes another program waits for a
+/// processor in the midst of it, for some 100 ms; and nobody is answered meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// More than an environment usually has.
+const USUAL_BYTES: usize = 64 << 10;
 
 /// One run of a program.
 #[derive(Debug)]
@@ -49,12 +54,12 @@ impl Mark {
     /// Whether a process has it. Only those of the same user tell; absent where one has no
     /// environment, as while it becomes another program.
     fn is_on(&self, id: Pid) -> Option<bool> {
-        let told = |name| fs::read(format!("/proc/{}/{name}", id.as_raw_nonzero()));
-        let Ok(environment) = told("environ") else {
+        let path = |name| format!("/proc/{}/{name}", id.as_raw_nonzero());
+        let Ok(environment) = read_at_once(&path("environ")) else {
             return Some(false);
         };
         // Who has ended has no memory either.
-        let lives = || told("statm").is_ok_and(|pages| !pages.starts_with(b"0 "));
+        let lives = || fs::read(path("statm")).is_ok_and(|pages| !pages.starts_with(b"0 "));
         if environment.is_empty() && lives() {
             return None;
         }
@@ -74,6 +79,21 @@ impl Mark {
             Some(false) => false,
             None => true,
         }
+    }
+}
+
+/// An environment, read whole: one that is read piece by piece ends where its process becomes
+/// another program meanwhile.
+fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut environment = vec![0; USUAL_BYTES];
+    loop {
+        let count = File::open(path)?.read(&mut environment)?;
+        if count < environment.len() {
+            environment.truncate(count);
+            return Ok(environment);
+        }
+        // There is an end to this: execve(2) takes some MiB at most.
+        environment.resize(environment.len() * 4, 0);
     }
 }
 

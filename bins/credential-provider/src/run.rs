@@ -4,13 +4,11 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use node_config::{CredentialProvider, PROGRAM_VARIABLES};
@@ -18,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
+use trusted_path::PathError;
 
 use crate::exchange::MAX_ANSWER_BYTES;
 use crate::mark::Mark;
@@ -33,15 +32,6 @@ const MAX_OF_ONE: usize = MAX_AT_ONCE - 1;
 
 /// How much of a program's standard error goes to the log.
 const MAX_LOGGED_BYTES: usize = 2 << 10;
-
-/// Mode bits by which others than the owner may write.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-
-/// The sticky bit: who may write to such a directory cannot replace what is another's.
-const STICKY: u32 = 0o1000;
-
-/// Names on the way to a program, those that links add included.
-const MAX_STEPS: usize = 256;
 
 /// Why a program gave no answer. Nothing of what it printed is in it.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +153,7 @@ impl Runner {
             path: path.to_owned(),
             source,
         };
-        let real = follow_trusted(path, self.owner)?;
+        let real = trusted_path::follow(path, self.owner)?;
         let mut command = Command::new(&real);
         command
             .args(&provider.args)
@@ -180,62 +170,13 @@ impl Runner {
     }
 }
 
-/// Where the path leads, links followed. The program, the links that lead to it, and
-/// all that any of them is in are root's (or `owner`'s), and nobody else can replace them.
-fn follow_trusted(path: &Path, owner: u32) -> Result<PathBuf, RunError> {
-    let mut reached = PathBuf::new();
-    let mut rest = path.to_owned();
-    for _ in 0..MAX_STEPS {
-        let mut components = rest.components();
-        let Some(next) = components.next() else {
-            return Ok(reached);
-        };
-        let after = components.as_path();
-        if next == Component::ParentDir {
-            reached.pop();
-            rest = after.to_owned();
-            continue;
-        }
-        let place = reached.join(next);
-        let failed = |source| RunError::Start {
-            path: place.clone(),
-            source,
-        };
-        let metadata = place.symlink_metadata().map_err(failed)?;
-        let (uid, mode) = (metadata.uid(), metadata.mode());
-        // Everybody may write to a link, says its mode, and nobody can.
-        let is_closed = metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0;
-        if let Some(reason) = distrust(uid, mode, owner, is_closed) {
-            return Err(RunError::Untrusted {
-                path: place,
-                reason,
-            });
-        }
-        if metadata.is_symlink() {
-            rest = place.read_link().map_err(failed)?.join(after);
-        } else {
-            rest = after.to_owned();
-            reached = place;
+impl From<PathError> for RunError {
+    fn from(error: PathError) -> RunError {
+        match error {
+            PathError::Io { path, source } => RunError::Start { path, source },
+            PathError::Untrusted { path, reason } => RunError::Untrusted { path, reason },
         }
     }
-    Err(RunError::Start {
-        path: path.to_owned(),
-        source: Errno::ELOOP.into(),
-    })
-}
-
-/// `is_closed`: its mode lets nobody replace anything.
-fn distrust(uid: u32, mode: u32, owner: u32, is_closed: bool) -> Option<String> {
-    if uid != 0 && uid != owner {
-        return Some(format!("it belongs to uid {uid}: chown root it"));
-    }
-    let is_open = mode & WRITABLE_BY_OTHERS != 0 && !is_closed;
-    is_open.then(|| {
-        format!(
-            "its mode {:04o} lets others change it: chmod go-w it",
-            mode & 0o7777
-        )
-    })
 }
 
 /// Kills a process group when it is dropped, and who has left it; tokio reaps its leader.

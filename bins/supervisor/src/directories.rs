@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use node_config::{CredentialProviders, NODE_CONFIG_FILE, NodeConfig, url_without_secrets};
 use topology::{Identities, PROCESSES, Process};
+use trusted_path::PathError;
 
 use crate::failure::Failure;
 
@@ -20,9 +21,6 @@ const PASSABLE: u32 = 0o711;
 
 /// Bits of a mode that let others than the owner write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-
-/// In a directory with this bit, nobody renames what others own.
-const STICKY: u32 = 0o1000;
 
 /// Proof that no other supervisor uses the run directory.
 #[derive(Debug)]
@@ -79,7 +77,7 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
     make(&directories.log_dir, 0o755)?;
     make(&directories.process_logs(), 0o750)?;
     // Above it others may write: /var/log is a group's on some distributions.
-    check_itself(&directories.process_logs(), 0)?;
+    check_itself(&directories.process_logs())?;
     for row in PROCESSES {
         let path = directories.state(row.process);
         make(&path, 0o700)?;
@@ -197,51 +195,28 @@ fn make(path: &Path, mode: u32) -> Result<(), Failure> {
     })
 }
 
-/// It and everything above belong to root, and nobody else can replace it.
-pub(crate) fn check_owned(path: &Path) -> Result<(), Failure> {
-    check_itself(path, 0)?;
-    let real = fs::canonicalize(path).map_err(|source| Failure::Io {
-        action: "resolve",
-        path: path.to_owned(),
-        source,
-    })?;
-    for above in real.ancestors().skip(1) {
-        check_itself(above, STICKY)?;
-    }
-    Ok(())
-}
-
-/// The file is root's, and nobody else may write it.
+/// Nobody but root can put another file there: it belongs to root alone, and so does all that
+/// leads to it.
 pub(crate) fn check_owned_file(path: &Path) -> Result<(), Failure> {
-    let refused = |reason: String| {
-        Err(Failure::Directory {
-            path: path.to_owned(),
-            reason,
-        })
-    };
-    let metadata = fs::metadata(path).map_err(|source| Failure::Io {
-        action: "look at",
-        path: path.to_owned(),
-        source,
-    })?;
-    let mode = metadata.mode();
-    if metadata.uid() != 0 {
-        return refused(format!(
-            "it belongs to uid {}: chown root it",
-            metadata.uid()
-        ));
+    match trusted_path::follow(path, 0) {
+        Ok(_) => Ok(()),
+        Err(PathError::Untrusted { path, reason }) => Err(Failure::Directory { path, reason }),
+        Err(PathError::Io { path, source }) => Err(Failure::Io {
+            action: "look at",
+            path,
+            source,
+        }),
     }
-    if mode & WRITABLE_BY_OTHERS != 0 {
-        let mode = mode & 0o7777;
-        return refused(format!(
-            "its mode {mode:04o} lets others write it: chmod go-w it"
-        ));
-    }
-    Ok(())
 }
 
-/// It is root's alone; `excusing` are mode bits with which others may write.
-fn check_itself(directory: &Path, excusing: u32) -> Result<(), Failure> {
+/// The same of a directory, in which nobody else may make anything, and which is no link.
+pub(crate) fn check_owned(directory: &Path) -> Result<(), Failure> {
+    check_itself(directory)?;
+    check_owned_file(directory)
+}
+
+/// It is root's alone, whatever is above it.
+fn check_itself(directory: &Path) -> Result<(), Failure> {
     let refused = |reason: String| {
         Err(Failure::Directory {
             path: directory.to_owned(),
@@ -259,7 +234,7 @@ fn check_itself(directory: &Path, excusing: u32) -> Result<(), Failure> {
             metadata.uid()
         ));
     }
-    if mode & WRITABLE_BY_OTHERS != 0 && mode & excusing == 0 {
+    if mode & WRITABLE_BY_OTHERS != 0 {
         return refused(format!(
             "its mode {:04o} lets others change what is in it: chmod go-w it",
             mode & 0o7777

@@ -40,7 +40,7 @@ leaves_a_child() {
 
 asked() { grep -q '"image":"a.io/x"' "$(state_of credential-provider)/asked"; }
 pull_is_tried() { bulkhead describe private | grep -q 'ErrImagePull\|ImagePullBackOff'; }
-accusation_is_shown() { bulkhead status | grep -q 'credential-provider refused pod-worker-pool.*foreign-service'; }
+accusation_is_shown() { bulkhead status | grep -q 'credential-provider refused uid 0 .*foreign-service'; }
 program_failed() { bulkhead events | grep -q FailedCredentialProvider; }
 # It notes what it was asked, in the one directory where it may write, accuses
 # pod-worker-pool, which asks its starter, and answers.

@@ -133,6 +133,10 @@ fn a_directory_below_one_that_is_unsafe_or_out_of_reach_is_refused() {
     let above = node.path("above");
     fs::create_dir_all(above.join("between")).unwrap();
     let refused = format!("{} cannot be used: ", above.display());
+    // Somebody else may put another link there.
+    let foreign = node.path("foreign");
+    fs::create_dir(&foreign).unwrap();
+    std::os::unix::fs::symlink(&above, foreign.join("link")).unwrap();
     for flag in ["--run-dir", "--state-dir"] {
         let command = || with_directory(&demanding(&node), flag, &above.join("between/here"));
         let cases = [
@@ -146,13 +150,22 @@ fn a_directory_below_one_that_is_unsafe_or_out_of_reach_is_refused() {
         ];
         assert_refusals(&above, command, &cases);
         assert_refused(command(), 16, &refused);
+        std::os::unix::fs::chown(&above, Some(0), None).unwrap();
+        let by_link = foreign.join("link/between/here");
+        let command = || with_directory(&demanding(&node), flag, &by_link);
+        let cases = [
+            (0, 0o755, TOO_MUCH_ASKED, "egress"),
+            (64_999, 0o755, 16, "chown root"),
+        ];
+        assert_refusals(&foreign, command, &cases);
     }
 }
 
 #[test]
 fn what_names_programs_that_give_credentials_must_be_roots_alone() {
     let node = Node::prepare();
-    let file = node.path("providers.yaml");
+    let file = node.path("files/providers.yaml");
+    fs::create_dir(node.path("files")).unwrap();
     let provider = "  - name: ecr\n    matchImages: [\"*.example.com\"]\n    \
         defaultCacheDuration: 12h\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n";
     let header = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n";
@@ -173,7 +186,8 @@ fn what_names_programs_that_give_credentials_must_be_roots_alone() {
         (64_999, 0o644, 16, "chown root"),
         (0, 0o755, TOO_MUCH_ASKED, "egress"),
     ];
-    for path in [&file, &directory, &node.path("above")] {
+    let (of_file, of_directory) = (node.path("files"), node.path("above"));
+    for path in [&file, &of_file, &directory, &of_directory] {
         assert_refusals(path, command, &unsafe_ones);
     }
     let out_of_reach = [(0, 0o700, 16, "chmod o+x")];
