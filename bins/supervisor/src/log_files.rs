@@ -153,7 +153,7 @@ impl LogFile {
         let file = OpenOptions::new()
             .append(true)
             .create(true)
-            .mode(0o640)
+            .mode(0o600)
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(&path)?;
         let bytes = file.metadata()?.len();
