@@ -267,7 +267,7 @@ impl FileSource {
         }
         match listing.kind {
             Err(reason) => return Look::Failed(self.problem(reason)),
-            Ok(None) => return self.absent(),
+            Ok(None) => return self.absent(listing.dangling),
             Ok(kind) => self.kind = kind,
         }
         let has_new_room = self.manifests.retain(&listing.listed);
@@ -300,27 +300,32 @@ impl FileSource {
     }
 
     /// Nothing is there. Where nothing ever was, or a single file, that is an
-    /// answer; a directory that vanished with all its pods is a mishap.
-    fn absent(&mut self) -> Look {
+    /// answer; a directory that vanished with all its pods is a mishap, and so is a link
+    /// with pods behind it that leads to nothing that this process can see.
+    fn absent(&mut self, dangling: Option<String>) -> Look {
         let had_pods = !self.manifests.is_empty() || self.completeness == Completeness::Lost;
-        let mishap = match self.kind {
-            Some(PathKind::Directory) if had_pods => {
-                Some("the directory is gone; its pods keep running until it is back")
+        let dangling = dangling.map(|reason| self.problem(reason));
+        let mishap = match (self.kind, &dangling) {
+            _ if !had_pods => None,
+            (_, Some(dangling)) => Some(dangling.clone()),
+            (Some(PathKind::Directory), None) => {
+                let reason = "the directory is gone; its pods keep running until it is back";
+                Some(self.problem(reason))
             }
             // A run that ended in its first look knew no more.
-            None if had_pods => Some(
+            (None, None) => Some(self.problem(
                 "is not there, and it is not remembered what it was; \
                  its pods keep running until it is back, be it empty",
-            ),
-            _ => None,
+            )),
+            (Some(PathKind::File), None) => None,
         };
-        if let Some(reason) = mishap {
-            return Look::Failed(self.problem(reason));
+        if let Some(mishap) = mishap {
+            return Look::Failed(mishap);
         }
         self.manifests.retain(&BTreeSet::new());
         Look::Complete {
             settling: false,
-            problems: Vec::new(),
+            problems: dangling.into_iter().collect(),
         }
     }
 

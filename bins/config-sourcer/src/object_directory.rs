@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use manifest_files::{Place, display_path, names, open_place};
+use manifest_files::{ListError, Place, display_path, names, open_place};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat};
@@ -65,10 +65,11 @@ pub(crate) fn look(
     max_bytes: usize,
     mut room: Room,
 ) -> Result<Option<Findings>, String> {
-    let directory = match open_place(path).map_err(|error| error.to_string())? {
-        Place::Directory(directory) => directory,
-        Place::Absent => return Ok(None),
-        Place::File => return Err("is a file, not a directory".to_owned()),
+    let directory = match open_place(path) {
+        Ok(Place::Directory(directory)) => directory,
+        Ok(Place::Absent) | Err(ListError::LeadsNowhere) => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+        Ok(Place::File) => return Err("is a file, not a directory".to_owned()),
     };
     let status = fstat(&directory).map_err(|error| error.desc().to_owned())?;
     owner.check(&status)?;

@@ -66,6 +66,8 @@ pub(crate) struct Finding {
 pub(crate) struct Listing {
     /// What the path is; `None` if there is nothing.
     pub(crate) kind: Result<Option<PathKind>, String>,
+    /// Why nobody knows whether there is something: a link is in the way.
+    pub(crate) dangling: Option<String>,
     /// Paths of all files that are in their place.
     pub(crate) listed: BTreeSet<String>,
     /// Whether some of them are being written.
@@ -183,7 +185,12 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
         settling: false,
     };
     let mut left_out = 0;
+    let mut dangling = None;
     let kind = match manifest_files::open_place(&order.path) {
+        Err(error @ ListError::LeadsNowhere) => {
+            dangling = Some(of_directory(error));
+            Ok(None)
+        }
         Err(error) => Err(error),
         Ok(Place::Absent) => Ok(None),
         Ok(Place::File) => {
@@ -204,6 +211,7 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
     } = reading;
     Listing {
         kind: kind.map_err(of_directory),
+        dangling,
         listed,
         settling,
         left_out,
@@ -307,7 +315,7 @@ fn of_directory(error: ListError) -> String {
         // Where links led when the process was started is what it may see.
         ListError::LeadsNowhere => format!(
             "{error}; its pods keep running. If something is there: bulkhead reload, and \
-             bulkhead restart config-sourcer"
+             bulkhead restart config-sourcer. If they are to end: remove the link"
         ),
         other => other.to_string(),
     }

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// More than an environment usually has.
 const USUAL_BYTES: usize = 64 << 10;
+/// More than it can have when a program is started.
+const MOST_BYTES: usize = 16 << 20;
 
 /// One run of a program.
 #[derive(Debug)]
@@ -60,7 +62,8 @@ impl Mark {
         };
         // Who has ended has no memory either.
         let lives = || fs::read(path("statm")).is_ok_and(|pages| !pages.starts_with(b"0 "));
-        if environment.is_empty() && lives() {
+        let stat = || fs::read_to_string(path("stat")).unwrap_or_default();
+        if environment.is_empty() && lives() && !has_empty_environment(&stat()) {
             return None;
         }
         let expected = format!("{VARIABLE}={}", self.0);
@@ -82,6 +85,16 @@ impl Mark {
     }
 }
 
+/// Whether a process has an environment without anything in it for good, as `env -i` gives it:
+/// it begins (field 50 of proc_pid_stat(5)) and ends (51) at one place. Both are 0 while
+/// execve(2) goes on.
+fn has_empty_environment(stat: &str) -> bool {
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let mut fields = after_name.split_whitespace().skip(50 - 3);
+    let (begin, end) = (fields.next(), fields.next());
+    begin == end && begin.is_some_and(|begin| begin != "0")
+}
+
 /// An environment, read whole: one that is read piece by piece ends where its process becomes
 /// another program meanwhile.
 fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
@@ -92,7 +105,10 @@ fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
             environment.truncate(count);
             return Ok(environment);
         }
-        // There is an end to this: execve(2) takes some MiB at most.
+        // execve(2) takes less.
+        if environment.len() >= MOST_BYTES {
+            return Ok(environment);
+        }
         environment.resize(environment.len() * 4, 0);
     }
 }
@@ -100,4 +116,31 @@ fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
 fn process_ids() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_without_any_environment_is_told_from_one_that_is_starting() {
+        let mut children = [false, true].map(|is_empty| {
+            let mut command = Command::new("cat");
+            if is_empty {
+                command.env_clear();
+            }
+            command.stdin(Stdio::piped()).spawn().unwrap()
+        });
+        for (child, is_empty) in children.iter_mut().zip([false, true]) {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            assert_eq!(has_empty_environment(&stat), is_empty, "{stat}");
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let starting = format!("7 (a) b) R {}", "0 ".repeat(49));
+        assert!(!has_empty_environment(&starting));
+        assert!(!has_empty_environment(""));
+    }
 }

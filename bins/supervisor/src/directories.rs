@@ -34,7 +34,7 @@ pub(crate) struct InstanceLock {
 /// When it is unsafe, cannot be made, or another supervisor holds it.
 pub(crate) fn lock_run_dir(run_dir: &Path) -> Result<InstanceLock, Failure> {
     make(run_dir, PASSABLE)?;
-    check_owned(run_dir)?;
+    check_owned_directory(run_dir)?;
     check_passable(run_dir)?;
     let path = run_dir.join(LOCK_FILE);
     let failed = |source| Failure::Io {
@@ -72,7 +72,7 @@ pub(crate) fn lock_run_dir(run_dir: &Path) -> Result<InstanceLock, Failure> {
 pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<(), Failure> {
     let directories = &config.directories;
     make(&directories.state_dir, PASSABLE)?;
-    check_owned(&directories.state_dir)?;
+    check_owned_directory(&directories.state_dir)?;
     check_passable(&directories.state_dir)?;
     make(&directories.log_dir, 0o755)?;
     make(&directories.process_logs(), 0o750)?;
@@ -197,7 +197,7 @@ fn make(path: &Path, mode: u32) -> Result<(), Failure> {
 
 /// Nobody but root can put another file there: it belongs to root alone, and so does all that
 /// leads to it.
-pub(crate) fn check_owned_file(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_owned_path(path: &Path) -> Result<(), Failure> {
     match trusted_path::follow(path, 0) {
         Ok(_) => Ok(()),
         Err(PathError::Untrusted { path, reason }) => Err(Failure::Directory { path, reason }),
@@ -210,9 +210,9 @@ pub(crate) fn check_owned_file(path: &Path) -> Result<(), Failure> {
 }
 
 /// The same of a directory, in which nobody else may make anything, and which is no link.
-pub(crate) fn check_owned(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn check_owned_directory(directory: &Path) -> Result<(), Failure> {
     check_itself(directory)?;
-    check_owned_file(directory)
+    check_owned_path(directory)
 }
 
 /// It is root's alone, whatever is above it.

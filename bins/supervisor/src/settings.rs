@@ -17,7 +17,7 @@ use node_config::{
 };
 use topology::{Identities, Process};
 
-use crate::directories::{check_owned, check_owned_file, check_passable};
+use crate::directories::{check_owned_directory, check_owned_path, check_passable};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::node_address::{self, Wanted};
@@ -238,8 +238,8 @@ fn providers(flags: &Flags) -> Result<Option<CredentialProviders>, Failure> {
     };
     let bin_dir = absolute("--image-credential-provider-bin-dir", directory)?;
     let config = absolute("--image-credential-provider-config", config)?;
-    check_owned_file(&config)?;
-    check_owned(&bin_dir)?;
+    check_owned_path(&config)?;
+    check_owned_directory(&bin_dir)?;
     check_passable(&bin_dir)?;
     let providers = credential_providers::read(&config)
         .map_err(|error| Failure::Configuration(Box::new(error)))?;

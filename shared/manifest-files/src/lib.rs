@@ -64,7 +64,7 @@ pub enum ListError {
     WrongType(&'static str),
     /// It is a link, or below one, that leads to nothing that this process can see.
     #[error(
-        "is a link, or below one, that leads to nothing, or to where this process may not look"
+        "leads nowhere: a link on the way to it has no target, or none that this process can see"
     )]
     LeadsNowhere,
     /// There are too many names in it.

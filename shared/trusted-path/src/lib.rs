@@ -64,7 +64,8 @@ pub fn follow(path: &Path, owner: u32) -> Result<PathBuf, PathError> {
         let (uid, mode) = (metadata.uid(), metadata.mode());
         // Everybody may write to a link, says its mode, and nobody can.
         let is_closed = metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0;
-        if let Some(reason) = distrust(uid, mode, owner, is_closed) {
+        let chown = ["chown", "chown -h"][usize::from(metadata.is_symlink())];
+        if let Some(reason) = distrust(uid, mode, owner, is_closed, chown) {
             return Err(PathError::Untrusted {
                 path: place,
                 reason,
@@ -83,10 +84,11 @@ pub fn follow(path: &Path, owner: u32) -> Result<PathBuf, PathError> {
     })
 }
 
-/// `is_closed`: its mode lets nobody replace anything.
-fn distrust(uid: u32, mode: u32, owner: u32, is_closed: bool) -> Option<String> {
+/// `is_closed`: its mode lets nobody replace anything. `chown` is the command that gives it
+/// to somebody else.
+fn distrust(uid: u32, mode: u32, owner: u32, is_closed: bool, chown: &str) -> Option<String> {
     if uid != 0 && uid != owner {
-        return Some(format!("it belongs to uid {uid}: chown root it"));
+        return Some(format!("it belongs to uid {uid}: {chown} root it"));
     }
     let is_open = mode & WRITABLE_BY_OTHERS != 0 && !is_closed;
     is_open.then(|| {
@@ -122,7 +124,7 @@ mod tests {
             (0, 0o1777, true, None),
             (8, 0o1777, true, Some("it belongs to uid 8: chown root it")),
         ] {
-            let found = distrust(uid, mode, 7, is_closed);
+            let found = distrust(uid, mode, 7, is_closed, "chown");
             assert_eq!(found.as_deref(), expected, "{uid} {mode:o} {is_closed}");
         }
     }

@@ -44,8 +44,8 @@ const LOCKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// What a pod needs at most to run, or to be refused.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What all pods need to run after a boot: the waits of processes and the back-off of
-/// containers that have crashed before count on.
+/// What all pods need to run after a boot: the waits of processes count on, and so does the
+/// back-off of containers that had crashed where the shutdown did not stop their pod.
 const STARTED_WITHIN: Duration = Duration::from_secs(120);
 
 /// How a program ends that the node takes down with it.

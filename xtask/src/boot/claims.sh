@@ -452,7 +452,9 @@ claim "rules that somebody has removed can be loaded again" loopback_is_kept
 systemctl start nftables.service
 systemctl restart bulkhead-loopback.service
 for verb in restart reload; do
+    nft add table ip other
     systemctl "$verb" nftables.service
+    claim "a $verb of nftables.service removes all rules" is_not nft list table ip other
     claim "a $verb of nftables.service brings them back" loopback_is_kept
 done
 systemctl stop nftables.service

@@ -1,6 +1,7 @@
 //! The file source from a disk to its snapshots, over restarts of ours.
 
 mod hanging_disk;
+mod links;
 mod retries;
 
 use std::fs;

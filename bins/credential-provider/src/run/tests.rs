@@ -231,10 +231,16 @@ async fn a_program_or_a_link_of_another_user_is_not_run() {
     lchown(place.path("sticky/program"), Some(7), None).unwrap();
     for (directory, name) in [("good", "to-good"), ("sticky", "program")] {
         let refused = place.run(directory, name).await.unwrap_err();
-        let RunError::Untrusted { path, .. } = refused else {
+        let RunError::Untrusted { path, reason } = refused else {
             panic!("{directory}/{name}: {refused}");
         };
         assert_eq!(path, place.path(directory).join(name));
+        // chown(1) follows links.
+        assert_eq!(
+            reason.contains("chown -h root"),
+            name == "to-good",
+            "{reason}"
+        );
     }
     assert!(!place.path("trace").exists(), "one was run");
 }

@@ -62,7 +62,7 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
 }
 
 #[tokio::test]
-async fn the_logs_of_the_processes_are_roots_alone() {
+async fn the_lock_and_the_logs_are_roots_alone_and_the_directories_only_let_through() {
     let node = Node::ready().await;
     // Other users pass through two of these, and can list none.
     for (name, mode) in [

@@ -26,7 +26,9 @@ fn main() -> Result<()> {
         [process, fault, pid] => {
             let known = |known: &Fault| format!("{known:?}") == *fault;
             let fault = FAULTS.into_iter().find(known).context("no such fault")?;
-            fault.happen_to(process.parse()?, pid.parse()?)
+            // That would be whoever is in the group of this program.
+            let pid = pid.parse().ok().filter(|pid| *pid != 0);
+            fault.happen_to(process.parse()?, pid.context("it does not run")?)
         }
         other => bail!("what is to happen to whom? not {other:?}"),
     }

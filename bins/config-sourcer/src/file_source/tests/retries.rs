@@ -10,6 +10,7 @@ use super::*;
 fn listing(kind: Result<Option<PathKind>, String>, settling: bool) -> Listing {
     Listing {
         kind,
+        dangling: None,
         listed: BTreeSet::new(),
         settling,
         left_out: 0,
