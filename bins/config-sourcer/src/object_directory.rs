@@ -165,7 +165,7 @@ fn open(directory: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errn
 
 fn said(error: Errno) -> String {
     match error {
-        Errno::EXDEV => "is a link that leaves the directory".to_owned(),
+        Errno::EXDEV => "is a link that leaves the directory, or begins with /".to_owned(),
         Errno::ELOOP => "is a link that leads nowhere".to_owned(),
         error => format!("cannot be read: {}", error.desc()),
     }
@@ -256,7 +256,7 @@ mod tests {
         }
         symlink("good", at("link")).unwrap();
         for (name, expected) in [
-            ("out", Some(Err("is a link that leaves the directory"))),
+            ("out", Some(Err("is a link that leaves the directory, or begins with /"))),
             ("dangling", None),
             ("fifo", Some(Err("is no file"))),
             ("deeper", None),

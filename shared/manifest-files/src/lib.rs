@@ -170,7 +170,7 @@ pub enum Unreadable {
     #[error("has more than {MAX_MANIFEST_BYTES} bytes")]
     TooLarge,
     /// It is a link to somewhere else.
-    #[error("is a link that leaves the directory")]
+    #[error("is a link that leaves the directory, or begins with /")]
     Leaves,
     /// It is a link to nothing, or to itself.
     #[error("is a link that leads nowhere")]
