@@ -454,7 +454,10 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
             ("b.yaml", good("b.yaml")),
             ("dangles", bad("is a link that leads nowhere")),
             ("fifo", bad("is a FIFO and is not read")),
-            ("leaves", bad("is a link that leaves the directory, or begins with /")),
+            (
+                "leaves",
+                bad("is a link that leaves the directory, or begins with /"),
+            ),
             ("within", good("a.json")),
         ];
         let expected = expected.map(|(name, content)| (name.to_owned(), content));

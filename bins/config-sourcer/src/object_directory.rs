@@ -256,7 +256,10 @@ mod tests {
         }
         symlink("good", at("link")).unwrap();
         for (name, expected) in [
-            ("out", Some(Err("is a link that leaves the directory, or begins with /"))),
+            (
+                "out",
+                Some(Err("is a link that leaves the directory, or begins with /")),
+            ),
             ("dangling", None),
             ("fifo", Some(Err("is no file"))),
             ("deeper", None),
