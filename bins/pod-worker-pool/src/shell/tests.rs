@@ -2,6 +2,7 @@
 //! who may and with what nobody should send.
 
 mod by_reference;
+mod capacity;
 mod exec_probes;
 mod log_readers;
 mod node_shutdown;
@@ -585,31 +586,6 @@ async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
     );
     let refused = client.read_logs(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_capacity_comes_with_whether_the_runtime_answers() {
-    let pool = Pool::start();
-    let request = v1::GetNodeCapacityRequest {};
-    let capacity = pool
-        .workers()
-        .get_node_capacity(request)
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(capacity.cpu_millis, 4000);
-    assert_eq!(capacity.runtime_error, "");
-    pool.runtime.set_faults(Faults {
-        unavailable: true,
-        ..Faults::NONE
-    });
-    let capacity = pool
-        .workers()
-        .get_node_capacity(request)
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(capacity.runtime_error.contains("connection refused"));
 }
 
 #[test]

@@ -206,6 +206,26 @@ async fn stopping_waits_for_the_grace_and_two_minutes_more() {
     assert_eq!(stopped.lock().unwrap().clone().unwrap().1, 3_153_600_000);
 }
 
+/// Layers come over a slow line, and a sandbox waits for the network plugins.
+#[tokio::test]
+async fn a_pull_may_take_an_hour_and_a_sandbox_four_minutes() {
+    let runtime = FakeRuntime {
+        sandbox_id: "s1".to_owned(),
+        ..FakeRuntime::default()
+    };
+    let deadlines = Arc::clone(&runtime.deadlines);
+    let served = serve(runtime, false);
+    let client = served.client();
+    let image = v1::ImageSpec {
+        image: "i".to_owned(),
+        ..Default::default()
+    };
+    client.pull_image(image, None, None).await.unwrap();
+    let config = v1::PodSandboxConfig::default();
+    client.run_pod_sandbox(config, "").await.unwrap();
+    assert_eq!(*deadlines.lock().unwrap(), ["3600000m", "240000m"]);
+}
+
 #[tokio::test]
 async fn a_method_that_the_runtime_lacks_is_unimplemented() {
     let served = serve(FakeRuntime::default(), false);

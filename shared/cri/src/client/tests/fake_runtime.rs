@@ -32,6 +32,8 @@ pub(super) struct FakeRuntime {
     pub(super) cri_events: bool,
     pub(super) hang: bool,
     pub(super) stopped: Arc<Mutex<Option<(String, i64, String)>>>,
+    /// How long the other calls that may take long were to take at most.
+    pub(super) deadlines: Arc<Mutex<Vec<String>>>,
     pub(super) hanging: Arc<AtomicBool>,
     /// Questions of usage that are open, and the most that ever were.
     pub(super) usage: Arc<(AtomicUsize, AtomicUsize)>,
@@ -40,6 +42,10 @@ pub(super) struct FakeRuntime {
 }
 
 impl FakeRuntime {
+    fn note_deadline<Message>(&self, request: &Request<Message>) {
+        self.deadlines.lock().unwrap().push(deadline(request));
+    }
+
     /// Takes its time, and counts who is answered meanwhile.
     async fn take_time((open, most): &(AtomicUsize, AtomicUsize)) {
         let now = open.fetch_add(1, Ordering::SeqCst) + 1;
@@ -49,6 +55,12 @@ impl FakeRuntime {
         }
         open.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// How long a call may take, as the runtime is told.
+fn deadline<Message>(request: &Request<Message>) -> String {
+    let told = request.metadata().get("grpc-timeout").unwrap();
+    told.to_str().unwrap().to_owned()
 }
 
 #[tonic::async_trait]
@@ -70,8 +82,9 @@ impl RuntimeService for FakeRuntime {
 
     async fn run_pod_sandbox(
         &self,
-        _request: Request<v1::RunPodSandboxRequest>,
+        request: Request<v1::RunPodSandboxRequest>,
     ) -> Result<Response<v1::RunPodSandboxResponse>, Status> {
+        self.note_deadline(&request);
         let pod_sandbox_id = self.sandbox_id.clone();
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
@@ -80,13 +93,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         request: Request<v1::StopContainerRequest>,
     ) -> Result<Response<v1::StopContainerResponse>, Status> {
-        let deadline = request
-            .metadata()
-            .get("grpc-timeout")
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+        let deadline = deadline(&request);
         let message = request.into_inner();
         *self.stopped.lock().unwrap() = Some((message.container_id, message.timeout, deadline));
         Err(Status::not_found("no such container"))
@@ -200,6 +207,15 @@ impl ImageService for FakeRuntime {
             image,
             ..Default::default()
         }))
+    }
+
+    async fn pull_image(
+        &self,
+        request: Request<v1::PullImageRequest>,
+    ) -> Result<Response<v1::PullImageResponse>, Status> {
+        self.note_deadline(&request);
+        let image_ref = request.into_inner().image.unwrap_or_default().image;
+        Ok(Response::new(v1::PullImageResponse { image_ref }))
     }
 }
 
