@@ -1,5 +1,7 @@
 //! A node that is short of something, and pods that have more than they may.
 
+mod turns;
+
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
