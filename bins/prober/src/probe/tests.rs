@@ -450,6 +450,24 @@ async fn what_is_no_http_is_a_failure() {
     failure(garbled.attempt(https).await);
 }
 
+/// A server that is chatty is no failure; one that says much more than servers do is.
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_have_256_headers_and_64_kib_of_them() {
+    for (headers, head_bytes, is_success_expected) in [
+        (250, 60 << 10, true),
+        (256, 4 << 10, true),
+        (257, 4 << 10, false),
+        (100, 65 << 10, false),
+    ] {
+        let value = "x".repeat(head_bytes / headers - "X: \r\n".len());
+        let fields = format!("X: {value}\r\n").repeat(headers);
+        let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        let outcome = Bench::answering(bytes).attempt(GET).await;
+        let case = format!("{headers} headers, {head_bytes} bytes: {outcome:?}");
+        assert_eq!(is_success(&outcome), is_success_expected, "{case}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn https_accepts_any_certificate() {
     let identity = rcgen::generate_simple_self_signed(["somebody.else".to_owned()]).unwrap();

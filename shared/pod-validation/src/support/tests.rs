@@ -155,6 +155,31 @@ fn a_probe_is_refused_when_it_is_larger_than_its_message() {
 }
 
 #[test]
+fn a_hook_is_refused_when_it_is_larger_than_its_annotation() {
+    let exec = |hook: &str, bytes: usize| {
+        let argument = "x".repeat(bytes);
+        container(&format!(
+            r#","lifecycle":{{"{hook}":{{"exec":{{"command":["{argument}"]}}}}}}"#
+        ))
+    };
+    let http = |hook: &str, bytes: usize| {
+        let header = format!(r#"{{"name":"A","value":"{}"}}"#, "x".repeat(bytes));
+        container(&format!(
+            r#","lifecycle":{{"{hook}":{{"httpGet":{{"port":1,"httpHeaders":[{header}]}}}}}}"#
+        ))
+    };
+    for hook in ["postStart", "preStop"] {
+        let expected = [format!("spec.containers[0].lifecycle.{hook}")];
+        for spec in [exec(hook, 31 << 10), http(hook, 31 << 10)] {
+            assert_eq!(refused(&spec), [""; 0], "{hook}");
+        }
+        for spec in [exec(hook, 32 << 10), http(hook, 32 << 10)] {
+            assert_eq!(refused(&spec), expected, "{hook}");
+        }
+    }
+}
+
+#[test]
 fn what_is_not_supported_in_a_pod_is_named() {
     for (fields, expected) in [
         (r#""serviceAccountName":"builder""#, "serviceAccountName"),
