@@ -209,6 +209,35 @@ async fn a_flood_of_lifecycle_events_starves_nobody() {
     flood.abort();
 }
 
+/// How long it takes until housekeeping asks the pool the next time.
+async fn until_housekeeping(node: &FakeNode) -> Duration {
+    let (asked, begin) = (node.pool.questions(), node.now());
+    node.until("housekeeping", |node| node.pool.questions() > asked)
+        .await;
+    node.now() - begin
+}
+
+#[tokio::test(start_paused = true)]
+async fn housekeeping_is_done_every_30_s_while_all_is_as_desired_and_every_2_s_else() {
+    let node = FakeNode::start(vec![plain("a"), plain("b")]).await;
+    node.until("both are created", |node| node.pool.created() == 2)
+        .await;
+    // Those of the start are over by then.
+    for _ in 0..4 {
+        until_housekeeping(&node).await;
+    }
+    for _ in 0..2 {
+        let waited = until_housekeeping(&node).await.as_millis();
+        assert!((29_900..30_100).contains(&waited), "{waited} ms");
+    }
+    // This pool never says that it has ended.
+    node.configuration.send(gone("a"));
+    for _ in 0..3 {
+        let waited = until_housekeeping(&node).await.as_millis();
+        assert!(waited < 2_100, "{waited} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarted_source_changes_nothing_until_it_is_ready() {
     let node = FakeNode::start(vec![plain("a"), plain("b")]).await;
