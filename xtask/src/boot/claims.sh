@@ -264,6 +264,8 @@ if [ "$(cat /boot-number)" = third ]; then
     begin_shutdown bulkhead.service
     exit
 fi
+# What a unit that an earlier boot left enabled has started meanwhile.
+ctr --namespace=k8s.io tasks ls --quiet | xargs --no-run-if-empty --max-args=1 ctr --namespace=k8s.io tasks rm --force
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
 case "$(cat /boot-number)" in
     unified)
