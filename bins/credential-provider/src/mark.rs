@@ -120,6 +120,7 @@ fn process_ids() -> impl Iterator<Item = Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -131,9 +132,13 @@ mod tests {
             if is_empty {
                 command.env_clear();
             }
-            command.stdin(Stdio::piped()).spawn().unwrap()
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().unwrap()
         });
         for (child, is_empty) in children.iter_mut().zip([false, true]) {
+            // It has an environment once it runs, which is after spawn has come back.
+            child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
             assert_eq!(has_empty_environment(&stat), is_empty, "{stat}");
             child.kill().unwrap();
