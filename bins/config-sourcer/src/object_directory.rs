@@ -67,6 +67,7 @@ pub(crate) fn look(
 ) -> Result<Option<Findings>, String> {
     let directory = match open_place(path) {
         Ok(Place::Directory(directory)) => directory,
+        // Of either, what was good before is kept.
         Ok(Place::Absent) | Err(ListError::LeadsNowhere) => return Ok(None),
         Err(error) => return Err(error.to_string()),
         Ok(Place::File) => return Err("is a file, not a directory".to_owned()),

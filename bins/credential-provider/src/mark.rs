@@ -54,7 +54,7 @@ impl Mark {
     }
 
     /// Whether a process has it. Only those of the same user tell; absent where one has no
-    /// environment, as while it becomes another program.
+    /// environment yet, while it becomes another program.
     fn is_on(&self, id: Pid) -> Option<bool> {
         let path = |name| format!("/proc/{}/{name}", id.as_raw_nonzero());
         let Ok(environment) = read_at_once(&path("environ")) else {

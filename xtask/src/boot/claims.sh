@@ -274,6 +274,7 @@ case "$(cat /boot-number)" in
         echo end
         exit ;;
     fire)
+        . /driver.sh
         . /fire.sh
         try_fire
         echo end

@@ -1,7 +1,8 @@
 # What has to hold with the systemd cgroup driver. Read by claims.sh, on a boot of its own
 # without an installation.
 
-# manifest NAME RESOURCES: a static pod whose container has these resources.
+# manifest NAME RESOURCES [FIELD]: a static pod whose container has these resources, with a
+# field more in its spec.
 manifest() {
     cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
 {
@@ -9,6 +10,7 @@ manifest() {
   "kind": "Pod",
   "metadata": { "name": "$1" },
   "spec": {
+    $3
     "terminationGracePeriodSeconds": 1,
     "containers": [{
       "name": "app",

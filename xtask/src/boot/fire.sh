@@ -1,26 +1,7 @@
 # What has to hold of the bundle while things happen to its processes, and while one of them
-# is a malicious server of the others. Read by claims.sh, on a boot of its own.
+# is a malicious server of the others. Read by claims.sh, after driver.sh, on a
+# boot of its own.
 
-# sleeper NAME [FIELD]: a static pod, with a field more in its spec.
-sleeper() {
-    cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
-{
-  "apiVersion": "v1",
-  "kind": "Pod",
-  "metadata": { "name": "$1" },
-  "spec": {
-    $2
-    "terminationGracePeriodSeconds": 1,
-    "containers": [{
-      "name": "app",
-      "image": "localhost/busybox:test",
-      "command": ["sh", "-c", "while :; do sleep 1; done"]
-    }]
-  }
-}
-MANIFEST
-}
-beside_is_ready() { bulkhead pods | grep -q '^default  *beside-node-a *1/1'; }
 # How many containers run beside those of before, all of which do.
 runs_beside() {
     local now
@@ -42,7 +23,7 @@ has_recovered() {
         *) service_has_another_pid "$1" "$3" ;;
     esac && all_are_ready && web_runs || return
     case "$4" in
-        starts) beside_is_ready && runs_beside 2 ;;
+        starts) is_ready beside && runs_beside 2 ;;
         *) runs_beside 0 ;;
     esac
 }
@@ -54,7 +35,7 @@ play() {
     systemctl start "bulkhead-$1.service"
     pid=$(pid_of_service "$1")
     case "$3" in
-        starts) sleeper beside ;;
+        starts) manifest beside '{}' ;;
         stops) rm /etc/kubernetes/manifests/beside.json ;;
         runtime-is-down) systemctl stop containerd ;;
     esac
@@ -105,7 +86,7 @@ try_hostile_servers() {
         for manner in endless unfinished at-the-bound beyond-the-bound malformed of-others resets silent no-http; do
             order "$manner"
             # A pod that is not admitted, which status-syncer is told.
-            sleeper "$manner" '"nodeSelector": { "no": "such-node" },'
+            manifest "$manner" '{}' '"nodeSelector": { "no": "such-node" },'
             # Those of status-syncer are single.
             case "$server $manner" in
                 status-syncer\ * | *\ malformed | *\ resets | *\ silent | *\ no-http | *\ beyond-the-bound) messages=0 ;;
@@ -121,8 +102,8 @@ try_hostile_servers() {
         systemctl restart "bulkhead-$server.service"
         claim "with the true $server every process is ready" all_are_ready
         prove "its callers have outlived the malicious $server" test "$(pids_but_that_of "$server")" = "$pids"
-        sleeper beside
-        claim "with the true $server a pod starts" beside_is_ready
+        manifest beside '{}'
+        claim "with the true $server a pod starts" is_ready beside
         rm /etc/kubernetes/manifests/beside.json
         claim "with the true $server it stops, and no container has noticed" containers_are_those_of_before
     done

@@ -93,7 +93,7 @@ async fn eventually_a_target(pool: &Pool, id: &str) {
     }
 }
 
-/// The prober's own bound is not what holds: it may have been taken over.
+/// The prober has a bound of its own, which an attacker who runs code in it does not keep to.
 #[tokio::test(start_paused = true)]
 async fn the_65th_command_of_a_probe_at_once_is_not_run() {
     const AT_ONCE: usize = 64;
