@@ -131,11 +131,10 @@ impl NodeShutdown {
         self.line.clone()
     }
 
-    /// Has no pod start where an earlier process was told of a shutdown, until it is known
-    /// whether that goes on: one that came after it had begun would run for a moment.
+    /// Has no pod start until logind has told whether the node shuts down: one that came after
+    /// that had begun would run for a moment, or count as one that was there before.
     pub(crate) async fn hold_starts(&self) {
-        let begun = self.with_note(|file| file.load::<Duration>()).await;
-        if !self.groups.is_empty() && matches!(begun, Some(Ok(Some(_)))) {
+        if !self.groups.is_empty() {
             // A pool that stops starts none.
             let _ = self.pool.set_startable(Startable::Unknown).await;
         }

@@ -29,6 +29,8 @@ struct State {
     locks: Mutex<Vec<UnixStream>>,
     /// Whether the next question is not answered.
     is_silent: AtomicBool,
+    /// How long it takes to answer.
+    answers_after: Mutex<Duration>,
 }
 
 impl Default for State {
@@ -37,6 +39,7 @@ impl Default for State {
             is_shutting_down: Mutex::new(watch::Sender::new(false)),
             locks: Mutex::default(),
             is_silent: AtomicBool::new(false),
+            answers_after: Mutex::default(),
         }
     }
 }
@@ -50,6 +53,12 @@ impl SimulatedLogind {
     /// The next question whether the node shuts down is not answered.
     pub fn leave_a_question_unanswered(&self) {
         self.0.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it takes so long to answer whether the node shuts down.
+    pub fn answer_after(&self, delay: Duration) {
+        let answers_after = self.0.answers_after.lock();
+        *answers_after.unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
     /// The bus begins anew: who listens is told nothing more.
@@ -95,6 +104,9 @@ impl Logind for SimulatedLogind {
     }
 
     async fn is_shutting_down(&self) -> Result<bool, Error> {
+        let answers_after = self.0.answers_after.lock();
+        let delay = *answers_after.unwrap_or_else(PoisonError::into_inner);
+        tokio::time::sleep(delay).await;
         if self.0.is_silent.swap(false, Ordering::Relaxed) {
             return Err(Error::NotStarted {
                 unit: "systemd-logind.service".to_owned(),

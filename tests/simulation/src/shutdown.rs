@@ -105,9 +105,7 @@ pub(crate) async fn shut_down(
         broken.extend(left.map(|(uid, name, _)| format!("{name} of {uid} runs still")));
     }
     node.pass(SETTLED_WITHIN).await?;
-    let deaths = node.supervision.deaths_of(Process::PodWorkerPool);
-    let pool_died = deaths.last().is_some_and(|at| at >= began);
-    broken.extend(wrong_statuses(&ran, pool_died, node.served_pods().await?));
+    broken.extend(wrong_statuses(&ran, node.served_pods().await?));
     match scenario.chance(0.5) {
         true => cancel(scenario, node).await?,
         false => boot(scenario, node).await?,
@@ -267,23 +265,20 @@ impl Shutdown {
 }
 
 /// What the statuses say that is not so: of pods that ran when the node shut down, and of
-/// one that came then. A pool that was restarted may have heard of that pod before it heard
-/// of the shutdown, and has ended it like the others.
-fn wrong_statuses(ran: &[String], pool_died: bool, served: Vec<Pod>) -> Vec<String> {
+/// one that came then.
+fn wrong_statuses(ran: &[String], served: Vec<Pod>) -> Vec<String> {
     let mut wrong = Vec::new();
     for pod in served {
         let status = pod.status.clone().unwrap_or_default();
         let (phase, reason) = (status.phase.as_deref(), status.reason.as_deref());
         let is_late = pod.name().starts_with("late-");
-        let expected: &[&str] = match (is_late, ran.iter().any(|uid| *uid == pod.uid())) {
-            (true, _) if pool_died => &[REJECTED, TERMINATED],
-            (true, _) => &[REJECTED],
-            (false, true) => &[TERMINATED],
+        let expected = match (is_late, ran.iter().any(|uid| *uid == pod.uid())) {
+            (true, _) => REJECTED,
+            (false, true) => TERMINATED,
             // It had ended before.
             (false, false) => continue,
         };
-        let is_expected = reason.is_some_and(|reason| expected.contains(&reason));
-        if phase != Some("Failed") || !is_expected {
+        if phase != Some("Failed") || reason != Some(expected) {
             let labels = pod.metadata.labels.unwrap_or_default();
             let label = labels.get(VERSION_LABEL).cloned();
             wrong.push(format!(

@@ -8,8 +8,7 @@ pub(crate) enum Startable {
     /// All: the node does not shut down.
     #[default]
     All,
-    /// None yet: an earlier process was told that the node shuts down, and this one does
-    /// not know yet whether it still does.
+    /// None yet: this process does not know yet whether the node shuts down.
     Unknown,
     /// The node shuts down: only those that were there when that began.
     Only(BTreeSet<String>),

@@ -73,6 +73,34 @@ async fn no_pod_starts_in_a_shutdown_of_which_logind_once_tells_nothing() {
     );
 }
 
+/// The run that logind told of the shutdown died before it could note that.
+#[tokio::test(start_paused = true)]
+async fn no_pod_starts_in_a_shutdown_that_an_earlier_run_did_not_note() {
+    let mut pool = guarded().await;
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    // Pods come before the new run knows of it.
+    pool.logind.answer_after(Duration::from_secs(3));
+    pool.logind.shut_down(true);
+    pool.restart();
+    for pod in [
+        pod_running("a", "u1", &["run"]),
+        pod_running("b", "u2", &["run"]),
+    ] {
+        pool.source.put(&pod);
+        pool.workers().update_pod(update(&pod)).await.unwrap();
+    }
+    eventually("all pods have ended", || {
+        let containers = pool.runtime.containers();
+        containers.iter().all(|container| !container.running)
+    })
+    .await;
+    let sandboxes = pool.runtime.sandboxes();
+    assert!(
+        sandboxes.iter().all(|it| it.pod_uid == "u1"),
+        "{sandboxes:?}"
+    );
+}
+
 /// What waits for the disk has no order among itself.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_has_all_its_time_after_one_that_was_cancelled_while_the_state_disk_hung() {
