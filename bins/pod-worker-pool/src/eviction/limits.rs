@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use eviction::Candidate;
+use futures_util::StreamExt as _;
 use pod_lifecycle::DesiredPod;
 
 use super::ingredients::{IMMEDIATE_GRACE, Ingredients, PERIOD, kill};
@@ -47,7 +48,9 @@ impl StorageLimits {
             return false;
         }
         let layout = self.with.gauge.look(&[]).await.layout;
-        for (pod, candidate, usage) in self.with.gauge.measure_limited(limited).await {
+        let measured = self.with.gauge.measure_limited(limited).await;
+        let mut measured = std::pin::pin!(measured);
+        while let Some((pod, candidate, usage)) = measured.next().await {
             if candidate.is_spared {
                 continue;
             }

@@ -13,7 +13,7 @@ use cri::{ContainerRuntime, v1};
 use eviction::{
     Candidate, ContainerUsage, DiskLayout, Observations, PodUsage, Resource, Signal, Threshold,
 };
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use node_host::{NodeError, NodeHost};
 use node_layout::{FilesystemUsage, TreeSize};
 use pod::PodIdentity;
@@ -224,27 +224,28 @@ impl Gauge {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What pods with limits on the node's disk have there; those of which it cannot be
-    /// found out are left out. Layers and logs of containers that have ended do not count,
-    /// as in a kubelet: a container that restarts may write as much each time.
+    /// What pods with limits on the node's disk have there, as soon as each is measured;
+    /// those of which it cannot be found out are left out. Layers and logs of containers that
+    /// have ended do not count, as in a kubelet: a container that restarts may write as much
+    /// each time.
     pub(super) async fn measure_limited(
         &self,
         pods: Vec<(DesiredPod, Candidate)>,
-    ) -> Vec<(DesiredPod, Candidate, PodUsage)> {
+    ) -> impl Stream<Item = (DesiredPod, Candidate, PodUsage)> {
         let wants_layers = pods.iter().any(|(_, pod)| pod.storage_limit.is_some());
         let relist = match wants_layers {
             true => self.relister.all().await.ok(),
             false => None,
         };
-        let listed = relist.as_ref().map(|relist| &relist.pods);
-        let containers = match listed {
-            Some(pods) => self.containers(&ended(pods)).await,
+        let containers = match &relist {
+            Some(relist) => self.containers(&ended(&relist.pods)).await,
             None => None,
         };
-        let containers = containers.unwrap_or_default();
+        let mut containers = containers.unwrap_or_default();
         stream::iter(pods)
-            .map(|(pod, candidate)| {
-                let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
+            .map(move |(pod, candidate)| {
+                let of_pod = containers.remove(&candidate.uid).unwrap_or_default();
+                let listed = relist.as_ref().map(|relist| &relist.pods);
                 let going_on = going_on(listed.and_then(|pods| pods.get(&candidate.uid)));
                 async move {
                     let mut usage = self.with_files(pod.identity(), &candidate, of_pod).await?;
@@ -252,10 +253,8 @@ impl Gauge {
                     Some((pod, candidate, usage))
                 }
             })
-            .buffered(PARALLEL)
+            .buffer_unordered(PARALLEL)
             .filter_map(std::future::ready)
-            .collect()
-            .await
     }
 
     async fn with_files(
