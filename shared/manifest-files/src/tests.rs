@@ -223,3 +223,21 @@ fn new_files_never_displace_known_ones() {
     assert_eq!(chosen.len(), MAX_FILES);
     assert_eq!(chosen.last(), Some(&last));
 }
+
+#[test]
+fn a_directory_with_more_names_than_any_manifest_directory_has_is_refused() {
+    // In memory: there so many links take no time.
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Place::Directory(handle) = open_place(directory.path()).unwrap() else {
+        panic!("no directory");
+    };
+    for number in 0..MAX_NAMES {
+        symlink("a", directory.path().join(number.to_string())).unwrap();
+    }
+    // Hidden ones do not count.
+    symlink("a", directory.path().join(".hidden")).unwrap();
+    assert_eq!(names(&handle).unwrap().len(), MAX_NAMES);
+    symlink("a", directory.path().join("one-more")).unwrap();
+    let refused = names(&handle).unwrap_err();
+    assert!(matches!(refused, ListError::TooManyNames), "{refused}");
+}

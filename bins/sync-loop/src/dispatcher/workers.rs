@@ -245,7 +245,8 @@ impl Workers {
     }
 
     /// Another answer is needed soon: an update went to a worker that has stopped, an event
-    /// named a pod that is not known, or pleg heard of another run of the pool. Housekeeping does not pause meanwhile.
+    /// named a pod that is not known, or pleg heard of another run of the pool. Housekeeping
+    /// does not pause meanwhile.
     pub(crate) fn ask_again(&mut self) {
         self.must_ask_again = true;
     }

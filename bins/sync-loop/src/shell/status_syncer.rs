@@ -177,42 +177,11 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use ipc::{MemoryHub, Network};
     use topology::Identities;
-    use tracing::{Level, Metadata, span};
 
     use super::*;
-
-    /// Counts the warnings of this module.
-    #[derive(Clone, Default)]
-    struct Warnings(Arc<AtomicUsize>);
-
-    impl Warnings {
-        fn count(&self) -> usize {
-            self.0.load(Ordering::Relaxed)
-        }
-    }
-
-    impl tracing::Subscriber for Warnings {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target().ends_with("::status_syncer") && *metadata.level() == Level::WARN
-        }
-
-        fn event(&self, _: &tracing::Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-        fn enter(&self, _: &span::Id) {}
-        fn exit(&self, _: &span::Id) {}
-    }
+    use crate::shell::tests::warnings::Warnings;
 
     async fn until(what: &str, so: impl Fn() -> bool) {
         let waiting = async {
@@ -226,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_status_syncer_is_away_only_a_report_that_says_something_is_warned_of() {
-        let warnings = Warnings::default();
+        let warnings = Warnings::of("::shell::status_syncer");
         let _logging = tracing::subscriber::set_default(warnings.clone());
         let identities = Identities::from_base(200_000).unwrap();
         let network = Network::memory(MemoryHub::new(), Process::SyncLoop, &identities);

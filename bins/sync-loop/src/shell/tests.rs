@@ -1,6 +1,7 @@
 //! The process with fake peers over in-memory sockets, under a paused clock.
 
 mod fakes;
+pub(super) mod warnings;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use v1::watch_results_response::Message as ResultMessage;
 use v1::{ProbeKind, ProbeResult, UpdateType};
 
 use fakes::{FakeNode, plain, reference, with_cpu};
+use warnings::Warnings;
 
 fn now_is(pod: v1::Pod) -> ConfigurationMessage {
     ConfigurationMessage::Pod(v1::SourcePod {
@@ -230,11 +232,39 @@ async fn housekeeping_is_done_every_30_s_while_all_is_as_desired_and_every_2_s_e
         let waited = until_housekeeping(&node).await.as_millis();
         assert!((29_900..30_100).contains(&waited), "{waited} ms");
     }
+    // pleg was answered by another run of the pool.
+    node.lifecycle
+        .send(LifecycleMessage::Health(v1::PlegHealth {
+            healthy: true,
+            pool_boot_id: "pool-2".to_owned(),
+            ..v1::PlegHealth::default()
+        }));
+    let waited = until_housekeeping(&node).await.as_millis();
+    assert!(waited < 2_100, "{waited} ms");
     // This pool never says that it has ended.
     node.configuration.send(gone("a"));
     for _ in 0..3 {
         let waited = until_housekeeping(&node).await.as_millis();
         assert!(waited < 2_100, "{waited} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn housekeeping_that_takes_longer_than_15_s_is_logged() {
+    let warnings = Warnings::of("::shell::pool");
+    let _logging = tracing::subscriber::set_default(warnings.clone());
+    let node = FakeNode::start(vec![plain("a")]).await;
+    // This pool never says that it has ended: housekeeping is done every 2 s.
+    node.configuration.send(gone("a"));
+    for (seconds, logged) in [(15, 0), (18, 1)] {
+        for _ in 0..3 {
+            until_housekeeping(&node).await;
+        }
+        node.pool.hang(true);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        node.pool.hang(false);
+        until_housekeeping(&node).await;
+        assert_eq!(warnings.count(), logged, "{seconds} s");
     }
 }
 
