@@ -87,8 +87,8 @@ pub struct Scenario {
     pub(crate) settings: Option<u32>,
     /// When the node was short of something.
     pub(crate) shortage: Option<Span>,
-    /// When a pod was resized last.
-    pub(crate) resized_at: Option<Duration>,
+    /// Whether a pod was resized.
+    pub(crate) has_resized: bool,
     /// When the wall clock jumped.
     jumps: Vec<UnixNanos>,
     pub(crate) log: Vec<String>,
@@ -105,7 +105,7 @@ impl Scenario {
             failures: BTreeMap::new(),
             settings: None,
             shortage: None,
-            resized_at: None,
+            has_resized: false,
             jumps: Vec::new(),
             log: Vec::new(),
         }
@@ -428,7 +428,7 @@ impl Scenario {
             }
             *count += 1;
         }
-        self.resized_at = Some(node.elapsed());
+        self.has_resized = true;
         pod.resize(container, size, node.clock.now());
         let pod = pod.clone();
         node.put_manifest(&format!("{name}.yaml"), &pod.manifest());

@@ -24,8 +24,8 @@ const FIRST_EVICTION: Duration = Duration::from_secs(60);
 /// Longest time until what the node suffers from is known where pods are admitted.
 const TOLD_AFTER: Duration = Duration::from_secs(15);
 
-/// What a resize needs to reach pod-worker-pool, also where processes on its way are killed
-/// and wait for a while.
+/// What a resize needs to reach pod-worker-pool, also where processes on its way wait for
+/// their start.
 const RESIZE_IS_HEARD_AFTER: Duration = Duration::from_secs(30);
 
 /// What a pod needs at most to be refused, or to have its sandbox.
@@ -40,9 +40,10 @@ pub(crate) async fn be_short_of(
     shortage: Shortage,
 ) -> Result<(), String> {
     // A size that reaches the pool once its pod was evicted would start that anew.
-    let heard = scenario.resized_at.map(|at| at + RESIZE_IS_HEARD_AFTER);
-    node.pass(heard.unwrap_or_default().saturating_sub(node.elapsed()))
-        .await?;
+    if scenario.has_resized {
+        node.supervision.pardon();
+        node.pass(RESIZE_IS_HEARD_AFTER).await?;
+    }
     scenario.note(node, &format!("the node is short of {shortage:?}"));
     shortage.begin(&node.host);
     scenario.shortage = Some(Span {
