@@ -93,6 +93,11 @@ ENTRY
 }
 forged_crash_is_in_journal() { journalctl --no-pager UNIT=bulkhead-pleg.service EXIT_STATUS=11 | grep -q SEGV; }
 tells_no_forged_crash() { bulkhead crashes pleg > /crashes && is_not grep -q SIGSEGV /crashes; }
+# As the kernel does not let it become another user.
+kept_privileges_are_told() {
+    setpriv --bounding-set=-setgid,-setuid --inh-caps=-setgid,-setuid bulkhead crashes 2>&1 > /dev/null |
+        grep -q "goes on with root's privileges"
+}
 has_no_privileges() {
     local line
     for line in 'Uid:.65534.65534.65534.65534' 'Groups:. *' 'CapPrm:.0*' 'NoNewPrivs:.1'; do
@@ -361,6 +366,7 @@ chmod 755 /slow/journalctl
 PATH="/slow:$PATH" bulkhead crashes 2> /slow/told &
 claim "bulkhead has no privileges while it reads the journal" has_no_privileges $!
 wait $!
+prove "where bulkhead cannot give up root's privileges it says so" kept_privileges_are_told
 claim "bulkhead does not wait for a journal that hangs" grep -q 'not answered within 10 s' /slow/told
 # The first question is whether the bundle runs, which is answered.
 printf '#!/bin/sh\n[ "$2" != --property=ActiveState,Job ] || exec /bin/systemctl "$@"\nexec sleep 1000\n' > /slow/systemctl
