@@ -85,6 +85,23 @@ fn every_command_of_the_command_line_is_shown() {
 }
 
 #[test]
+fn every_state_of_a_process_is_explained() {
+    let status = read("bins/bulkhead/src/status.rs");
+    let words = status.split("fn state_word(").nth(1).unwrap();
+    let words = words.split("\n}").next().unwrap();
+    let mut words = quoted_after(words, "=> (");
+    assert!(words.len() > 5, "{words:?}");
+    words.sort_unstable();
+    let operating = read("docs/operating.md");
+    let rows = section(&operating, "### States").lines();
+    let mut explained: Vec<&str> = rows
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    explained.sort_unstable();
+    assert_eq!(explained, words, "docs/operating.md, ### States");
+}
+
+#[test]
 fn every_field_that_refuses_a_pod_is_documented() {
     let compatibility = read("docs/compatibility.md");
     let support = Path::new("shared/pod-validation/src/support");

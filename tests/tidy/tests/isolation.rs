@@ -184,6 +184,26 @@ fn each_test_that_it_names_is_there() {
     assert_eq!(tests_not_there(&row), missing);
 }
 
+/// Who has no row in the table of what a break-in gives.
+fn without_what_a_break_in_gives(isolation: &str) -> Vec<String> {
+    let rows = table(isolation, "## What a break-in gives");
+    let processes = PROCESSES.iter().map(|row| row.process.name());
+    processes
+        // It is of no process of the topology, but runs as root.
+        .chain(["bulkhead-watch.service"])
+        .map(|name| format!("| **{name}**"))
+        .filter(|begin| !rows.iter().any(|row| row.starts_with(begin)))
+        .collect()
+}
+
+#[test]
+fn it_says_what_a_break_in_into_each_process_gives() {
+    let isolation = read("docs/isolation.md");
+    assert_eq!(without_what_a_break_in_gives(&isolation), [""; 0]);
+    let without = isolation.replace("\n| **pleg** |", "\n| **peg** |");
+    assert_eq!(without_what_a_break_in_gives(&without), ["| **pleg**"]);
+}
+
 #[test]
 fn it_says_what_the_topology_says() {
     assert_eq!(not_told(PROCESSES), Vec::<String>::new());
