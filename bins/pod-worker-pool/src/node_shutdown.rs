@@ -46,9 +46,14 @@ const BEGUN_VERSION: u32 = 2;
 /// Wait before logind is asked again that could not be.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The time that the runtime has at least to tell what runs when that was never known: also
-/// where a process comes so late that all pods have had their time.
-const FIRST_LIST_MAY_TAKE: Duration = Duration::from_secs(2);
+/// The time that the runtime has to tell what runs: at least, when that was never known, also
+/// where a process comes so late that all pods have had their time; and at most after that,
+/// since the turns of groups come meanwhile.
+const LIST_MAY_TAKE: Duration = Duration::from_secs(2);
+
+/// How often logind is asked whether the shutdown goes on: one that was restarted knows of
+/// none, and tells of no end of it.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// So often it is looked at whether pods have ended, and for new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -179,7 +184,7 @@ impl NodeShutdown {
                 let lock = self.login.delay_shutdown("bulkhead", why).await?;
                 // systemd would keep that of an earlier process beside it.
                 self.lifecycle.let_go(LOCK);
-                self.lifecycle.keep_open(LOCK, lock.as_fd());
+                self.lifecycle.keep_lock(LOCK, lock.as_fd());
                 let cancelled = was_cancelled.then(|| CANCELLED.to_owned());
                 let lines: Vec<String> = limit.into_iter().chain(cancelled).collect();
                 self.line.set(&lines.join("; "));
@@ -233,12 +238,18 @@ impl NodeShutdown {
 
     /// Nothing starts any more, until the shutdown is cancelled.
     async fn refuse_new_pods(&self, seen: &mut Seen, signals: &mut ShutdownSignals) {
+        let mut asked_at = Instant::now();
         loop {
             self.look(self.total(), seen).await;
             let goes_on = match tokio::time::timeout(LOOK_AGAIN, signals.next()).await {
                 Ok(true) => self.login.is_shutting_down().await.ok(),
                 Ok(false) => None,
-                Err(_elapsed) => Some(true),
+                Err(_elapsed) if asked_at.elapsed() < ASK_AGAIN => Some(true),
+                Err(_elapsed) => {
+                    asked_at = Instant::now();
+                    // One that is down goes down with the node.
+                    Some(self.login.is_shutting_down().await.unwrap_or(true))
+                }
             };
             let goes_on = match goes_on {
                 Some(goes_on) => goes_on,
@@ -266,11 +277,11 @@ impl NodeShutdown {
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
     async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
         let asked_at = Instant::now();
-        let is_first = seen.first().is_none();
+        let known = seen.first().cloned();
         let left = self.total().saturating_sub(elapsed);
-        let alive = match is_first {
-            true => self.alive(left.max(FIRST_LIST_MAY_TAKE)).await,
-            false => self.alive(left).await,
+        let alive = match &known {
+            None => self.alive(left.max(LIST_MAY_TAKE)).await,
+            Some(_) => self.alive(left.min(LIST_MAY_TAKE)).await,
         };
         let elapsed = elapsed + asked_at.elapsed();
         let active = self.pool.active().await.ok()?;
@@ -289,7 +300,7 @@ impl NodeShutdown {
                 .collect(),
             alive,
         });
-        if is_first && let Some(first) = seen.first() {
+        if let Some(first) = seen.first().filter(|first| known.as_ref() != Some(first)) {
             let only = Startable::Only(first.clone());
             self.pool.set_startable(only).await.ok()?;
         }
@@ -309,9 +320,9 @@ impl NodeShutdown {
         Some(plan)
     }
 
-    /// The pods that run in the runtime. One that does not answer is asked again as long as
-    /// pods have time: without it nobody knows what runs.
-    async fn alive(&self, within: Duration) -> BTreeSet<String> {
+    /// The pods that run in the runtime. One that does not answer is asked again within this
+    /// time: without it nobody knows what runs.
+    async fn alive(&self, within: Duration) -> Option<BTreeSet<String>> {
         let answered = tokio::time::timeout(within, async {
             let mut is_told = false;
             loop {
@@ -329,11 +340,9 @@ impl NodeShutdown {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         });
-        let relist = answered.await.ok();
-        let pods = relist.iter().flat_map(|relist| &relist.pods);
-        pods.filter(|(_, pod)| pod.is_alive())
-            .map(|(uid, _)| uid.clone())
-            .collect()
+        let relist = answered.await.ok()?;
+        let alive = relist.pods.iter().filter(|(_, pod)| pod.is_alive());
+        Some(alive.map(|(uid, _)| uid.clone()).collect())
     }
 
     async fn end(&self, pod: &DesiredPod, grace: Duration) {

@@ -74,12 +74,20 @@ struct Untold {
     ready: bool,
     status: Option<String>,
     /// What is to be kept open under a name, or else to be closed, in this order.
-    kept: Vec<(String, Option<OwnedFd>)>,
+    kept: Vec<(String, Option<Kept>)>,
+}
+
+/// What is to be kept open.
+#[derive(Debug)]
+struct Kept {
+    descriptor: OwnedFd,
+    /// Whether systemd is to keep it though its far end is closed.
+    is_lock: bool,
 }
 
 impl Untold {
     /// What is kept or closed under this name instead of what was not told yet.
-    fn keep(&mut self, name: &str, descriptor: Option<OwnedFd>) {
+    fn keep(&mut self, name: &str, descriptor: Option<Kept>) {
         let is_kept = descriptor.is_some();
         self.kept
             .retain(|(other, before)| other != name || (is_kept && before.is_none()));
@@ -88,13 +96,18 @@ impl Untold {
 
     /// Tells what is to be kept, each in a message of its own, as far as there is room.
     fn tell_kept(&mut self, supervisor: &NotifySocket) {
-        while let Some((name, descriptor)) = self.kept.first() {
-            let state = match descriptor {
-                Some(_) => NotifyState::FdStore,
-                None => NotifyState::FdStoreRemove,
+        while let Some((name, kept)) = self.kept.first() {
+            let mut states = match kept {
+                Some(_) => vec![NotifyState::FdStore],
+                None => vec![NotifyState::FdStoreRemove],
             };
-            let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(OwnedFd::as_fd).collect();
-            match supervisor.send(&[state, NotifyState::FdName(name)], &descriptors) {
+            if kept.as_ref().is_some_and(|kept| kept.is_lock) {
+                states.push(NotifyState::Custom("FDPOLL=0"));
+            }
+            states.push(NotifyState::FdName(name));
+            let descriptors: Vec<BorrowedFd<'_>> =
+                kept.iter().map(|kept| kept.descriptor.as_fd()).collect();
+            match supervisor.send(&states, &descriptors) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -221,25 +234,38 @@ impl Lifecycle {
         }
     }
 
-    /// Has a connection kept open beyond the death of this process, by whoever
-    /// supervises it (`FDSTORE=1` of sd_notify(3)): who serves it goes on with what
-    /// was asked for. Only the last one is kept.
-    pub fn keep_open(&self, name: &str, connection: BorrowedFd<'_>) {
-        let Some(supervisor) = &self.0.supervisor else {
-            if let Ok(connection) = connection.try_clone_to_owned() {
-                lock(&self.0.kept.0).insert(name.to_owned(), connection);
+    /// Has a lock kept open beyond the death of this process, by whoever supervises it
+    /// (`FDSTORE=1` of sd_notify(3)), and also where who gave it is restarted: with
+    /// `FDPOLL=0` systemd does not look whether its far end is closed. Only the last one of a
+    /// name is kept.
+    pub fn keep_lock(&self, name: &str, lock: BorrowedFd<'_>) {
+        self.keep_open(name, lock, true);
+    }
+
+    fn keep_open(&self, name: &str, descriptor: BorrowedFd<'_>, is_lock: bool) {
+        let descriptor = match descriptor.try_clone_to_owned() {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                tracing::warn!(%error, name, "cannot have a descriptor kept");
+                return;
             }
-            return;
         };
-        match connection.try_clone_to_owned() {
-            Ok(connection) => self.tell_kept(supervisor, name, Some(connection)),
-            Err(error) => tracing::warn!(%error, name, "cannot have a connection kept"),
+        match &self.0.supervisor {
+            Some(supervisor) => {
+                let kept = Kept {
+                    descriptor,
+                    is_lock,
+                };
+                self.tell_kept(supervisor, name, Some(kept));
+            }
+            None => drop(lock(&self.0.kept.0).insert(name.to_owned(), descriptor)),
         }
     }
 
-    /// The same for the connection of this run, beside those of a few runs before. systemd
-    /// keeps each until its far end closes it, so this run lets go of those that are too
-    /// old; our supervisor does so by itself, whatever their names.
+    /// Has the connection of this run kept open beyond its death, beside those of a few runs
+    /// before: who serves it goes on with what was asked for. systemd keeps each until its far
+    /// end closes it, so this run lets go of those that are too old; our supervisor does so by
+    /// itself, whatever their names.
     pub fn keep_open_of_run(&self, name: &str, connection: BorrowedFd<'_>) {
         let kept = std::env::var(KEPT_VARIABLE).unwrap_or_default();
         self.keep_open_beside(&kept, name, connection);
@@ -252,7 +278,7 @@ impl Lifecycle {
         }
         // One that this run had before is of no use any more.
         self.let_go(&own);
-        self.keep_open(&own, connection);
+        self.keep_open(&own, connection, false);
     }
 
     /// Has a descriptor closed that is kept open under this name (`FDSTOREREMOVE=1`).
@@ -264,7 +290,7 @@ impl Lifecycle {
         self.tell_kept(supervisor, name, None);
     }
 
-    fn tell_kept(&self, supervisor: &NotifySocket, name: &str, descriptor: Option<OwnedFd>) {
+    fn tell_kept(&self, supervisor: &NotifySocket, name: &str, descriptor: Option<Kept>) {
         let mut untold = lock(&self.0.untold);
         untold.keep(name, descriptor);
         untold.tell_kept(supervisor);
@@ -382,10 +408,10 @@ mod tests {
         let (mut far, lock) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         let mut is_open = || far.read(&mut [0]).is_err();
-        lifecycle.keep_open("runtime-1", receiver.as_fd());
+        lifecycle.keep_open("runtime-1", receiver.as_fd(), false);
         lifecycle.let_go("runtime-1");
         lifecycle.let_go("shutdown");
-        lifecycle.keep_open("shutdown", lock.as_fd());
+        lifecycle.keep_lock("shutdown", lock.as_fd());
         drop(lock);
         while receiver.recv(&mut [0; 512]).is_ok() {
             waiting += 1;
@@ -395,7 +421,7 @@ mod tests {
         assert_eq!(read(&receiver), "FDSTOREREMOVE=1\nFDNAME=runtime-1\n");
         assert_eq!(read(&receiver), "FDSTOREREMOVE=1\nFDNAME=shutdown\n");
         assert!(is_open(), "it goes with the message");
-        assert_eq!(read(&receiver), "FDSTORE=1\nFDNAME=shutdown\n");
+        assert_eq!(read(&receiver), "FDSTORE=1\nFDPOLL=0\nFDNAME=shutdown\n");
         assert!(!is_open(), "nobody took it out of the message");
         // Once is enough.
         assert_eq!(read(&receiver), "WATCHDOG=1\n");

@@ -1,5 +1,6 @@
 //! [`Bus`]: calls over a connection to the system bus, which is made when first needed.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +109,8 @@ impl Bus {
     }
 
     /// Calls a method about `of`, once more over a new connection where the old one was
-    /// cut: all that is asked for here may be done twice.
+    /// cut: all that is asked for here may be done twice. Who has not answered in time is not
+    /// asked again: whoever waits here waits [`ANSWER_WITHIN`] for that, and not twice.
     pub(crate) async fn call<Arguments>(
         &self,
         target: Target<'_>,
@@ -126,7 +128,11 @@ impl Bus {
             let answer = connection.call_method(to, target.object, interface, method, arguments);
             match answer.await {
                 Ok(answer) => return Ok(answer.body()),
-                Err(zbus::Error::InputOutput(_)) if is_first => self.forget().await,
+                Err(zbus::Error::InputOutput(error))
+                    if is_first && error.kind() != ErrorKind::TimedOut =>
+                {
+                    self.forget().await;
+                }
                 Err(error) => return Err(Error::refused(method, of, error)),
             }
             is_first = false;
@@ -163,7 +169,7 @@ impl Bus {
         let builder = connection::Builder::address(&*address).method_timeout(ANSWER_WITHIN);
         let connecting = tokio::time::timeout(ANSWER_WITHIN, builder.build());
         let made = connecting.await.unwrap_or_else(|_elapsed| {
-            let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            let late = std::io::Error::from(ErrorKind::TimedOut);
             Err(zbus::Error::InputOutput(Arc::new(late)))
         });
         let made = made.map_err(|source| Error::Unreachable {

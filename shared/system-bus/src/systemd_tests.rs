@@ -22,6 +22,8 @@ struct Systemd {
     calls: Vec<String>,
     /// Connections that it cuts at their first question.
     cuts: usize,
+    /// Whether it answers nothing.
+    is_silent: bool,
 }
 
 impl Systemd {
@@ -127,6 +129,9 @@ async fn serve(stream: tokio::net::UnixStream, systemd: Arc<Mutex<Systemd>>) {
             bus.close().await.unwrap();
             return;
         };
+        if !is_hello && systemd.lock().unwrap().is_silent {
+            continue;
+        }
         match answer {
             Ok(Answer::Nothing) => bus.reply(&header, &()).await.unwrap(),
             Ok(Answer::Text(text)) => bus.reply(&header, &text).await.unwrap(),
@@ -206,6 +211,20 @@ async fn a_bus_that_was_restarted_is_connected_to_again() {
         "{error:?}"
     );
     manager.stop(SLICE).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_answer_in_time_is_not_asked_again() {
+    let bus = Bus::with(Systemd::default());
+    let manager = bus.manager();
+    manager.ensure_slice(SLICE, &LIMITS).await.unwrap();
+    bus.calls();
+    bus.systemd.lock().unwrap().is_silent = true;
+    tokio::time::pause();
+    let error = manager.stop(SLICE).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    let calls = bus.calls();
+    assert_eq!(calls.len(), 1, "{calls:?}");
 }
 
 #[tokio::test]

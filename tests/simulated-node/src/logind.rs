@@ -61,6 +61,14 @@ impl SimulatedLogind {
         *answers_after.unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
+    /// It begins anew: it knows of no shutdown, and tells nobody.
+    pub fn restart(&self) {
+        self.sender().send_if_modified(|is_wanted| {
+            *is_wanted = false;
+            false
+        });
+    }
+
     /// The bus begins anew: who listens is told nothing more.
     pub fn restart_bus(&self) {
         let mut sender = self.sender();

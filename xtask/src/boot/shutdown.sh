@@ -26,7 +26,7 @@ noting() {
 MANIFEST
 }
 inhibits() { systemd-inhibit --list --no-legend | grep -q '^bulkhead .*shutdown.*delay'; }
-waits_long_enough() { [ "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec)" = 't 20000000' ]; }
+waits_long_enough() { [ "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec)" = 't 35000000' ]; }
 is_asked() { [ -s "/notes/asked-$1" ]; }
 has_ended() { [ -s "/notes/ended-$1" ]; }
 # comes_before FILE FILE: the time in the first, in hundredths of a second since the boot of

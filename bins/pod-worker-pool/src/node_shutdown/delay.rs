@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use node_config::LOGIN_MANAGER;
+use state_file::SAVE_MAY_TAKE;
 use system_bus::{Error, Logind};
 
 /// After those of distributions, and before an administrator's own of a later name.
@@ -17,28 +18,42 @@ const FILE: &str = "99-bulkhead.conf";
 const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Has logind wait at least so long. What is left to say when it does not.
+/// What logind is asked for beyond what the pods may take: it counts from the begin of the
+/// shutdown, and the pods' time from when this process heard of it, which may just be
+/// restarted. Nobody waits for what is not used.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// Has logind wait so long, and some time more. What is left to say when it does not wait at
+/// least so long.
 pub(super) async fn raise(login: &dyn Logind, wanted: Duration) -> Result<Option<String>, Error> {
-    if login.longest_delay().await? >= wanted {
+    let asked = wanted.saturating_add(MARGIN);
+    if login.longest_delay().await? >= asked {
         return Ok(None);
     }
-    let written = blocking::spawn(move || write(Path::new(LOGIN_MANAGER), wanted)).await;
-    if let Ok(Err(error)) = written {
+    let writing = blocking::spawn(move || write(Path::new(LOGIN_MANAGER), asked));
+    let written = match tokio::time::timeout(SAVE_MAY_TAKE, writing).await {
+        Ok(written) => written.unwrap_or(Ok(())),
+        Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    if let Err(error) = written {
         let path = Path::new(LOGIN_MANAGER).join(FILE);
         tracing::warn!(%error, path = %path.display(), "logind cannot be told to wait longer");
     }
     login.reload().await?;
+    let mut delay = login.longest_delay().await?;
     for _ in 0..LOOKS {
-        if login.longest_delay().await? >= wanted {
+        if delay >= asked {
             return Ok(None);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
+        delay = login.longest_delay().await?;
     }
-    let delay = login.longest_delay().await?;
-    Ok(Some(format!(
-        "degraded: a shutdown of the node waits {delay:?} for pods, not {wanted:?}: \
-         set InhibitDelayMaxSec in logind.conf"
-    )))
+    Ok((delay < wanted).then(|| {
+        format!(
+            "degraded: a shutdown of the node waits {delay:?} for pods, not {wanted:?}: \
+             set InhibitDelayMaxSec in logind.conf"
+        )
+    }))
 }
 
 fn write(directory: &Path, wanted: Duration) -> io::Result<()> {

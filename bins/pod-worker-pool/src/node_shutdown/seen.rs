@@ -22,8 +22,9 @@ pub(super) struct Look {
     pub(super) active: Vec<Active>,
     /// Pods with a worker; whether it has ended its pod.
     pub(super) workers: BTreeMap<String, bool>,
-    /// Pods of which a sandbox or container runs in the runtime.
-    pub(super) alive: BTreeSet<String>,
+    /// Pods of which a sandbox or container runs in the runtime; `None` where that did not
+    /// answer in time.
+    pub(super) alive: Option<BTreeSet<String>>,
 }
 
 /// The pods that one shutdown has seen.
@@ -31,23 +32,30 @@ pub(super) struct Look {
 pub(super) struct Seen {
     /// Priorities by UID, of those too that are on their way out.
     priorities: BTreeMap<String, i32>,
-    /// The pods that were there at the first look. When pod-worker-pool is restarted during
-    /// a shutdown, sync-loop tells it of most of them only later.
+    /// Which pods ran when the runtime last answered.
+    alive: BTreeSet<String>,
+    /// The pods that were there at the first look, without those that have ended since: one
+    /// that is changed then does not begin anew. When pod-worker-pool is restarted during a
+    /// shutdown, sync-loop tells it of most of them only later.
     first: Option<BTreeSet<String>>,
 }
 
 impl Seen {
-    /// The pods that were there at the first look.
+    /// The pods that were there at the first look, and have not ended.
     pub(super) fn first(&self) -> Option<&BTreeSet<String>> {
         self.first.as_ref()
     }
 
     /// Returns the pods that have not ended, and those that came too late to start.
     pub(super) fn look(&mut self, look: &Look) -> (Vec<Living>, BTreeSet<String>) {
+        if let Some(alive) = &look.alive {
+            self.alive.clone_from(alive);
+        }
         let first = self.first.get_or_insert_with(|| {
             let active = look.active.iter().map(|pod| pod.uid.clone());
-            look.alive.iter().cloned().chain(active).collect()
+            self.alive.iter().cloned().chain(active).collect()
         });
+        first.retain(|uid| look.workers.get(uid) != Some(&true));
         let came = look.active.iter().filter(|pod| !first.contains(&pod.uid));
         let rejected = came.map(|pod| pod.uid.clone()).collect();
         for pod in &look.active {
@@ -57,7 +65,7 @@ impl Seen {
         }
         let unfinished = look.workers.iter().filter(|(_, has_ended)| !**has_ended);
         let unfinished = unfinished.map(|(uid, _)| uid);
-        let unknown = look.alive.iter();
+        let unknown = self.alive.iter();
         let unknown = unknown.filter(|uid| !look.workers.contains_key(*uid));
         let living = unfinished.chain(unknown).map(|uid| {
             let own = look.active.iter().find(|pod| pod.uid == *uid);
@@ -92,7 +100,7 @@ mod tests {
                 .iter()
                 .map(|(uid, has_ended)| ((*uid).to_owned(), *has_ended))
                 .collect(),
-            alive: alive.iter().map(|uid| (*uid).to_owned()).collect(),
+            alive: Some(alive.iter().map(|uid| (*uid).to_owned()).collect()),
         }
     }
 
@@ -134,6 +142,26 @@ mod tests {
         seen.look(&look(&["a"], &[("a", false)], &["a"]));
         let (living, _) = seen.look(&look(&[], &[("a", true)], &["a"]));
         assert_eq!(uids(&living), Vec::<&str>::new());
+        let (living, _) = seen.look(&look(&[], &[], &[]));
+        assert!(living.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_with_the_node_does_not_begin_anew() {
+        let mut seen = Seen::default();
+        seen.look(&look(&["a"], &[("a", false)], &["a"]));
+        seen.look(&look(&[], &[("a", true)], &[]));
+        assert_eq!(seen.first(), Some(&BTreeSet::new()));
+        let (_, rejected) = seen.look(&look(&["a"], &[("a", false)], &[]));
+        assert_eq!(rejected, BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn where_the_runtime_does_not_answer_those_count_that_ran_before() {
+        let mut seen = Seen::default();
+        seen.look(&look(&[], &[], &["a"]));
+        let (living, _) = seen.look(&Look::default());
+        assert_eq!(uids(&living), ["a"]);
         let (living, _) = seen.look(&look(&[], &[], &[]));
         assert!(living.is_empty());
     }

@@ -328,8 +328,7 @@ impl Actor {
         }
     }
 
-    /// Starts a waiting worker unless a static pod of its full name is in the way, or a
-    /// shutdown of the node.
+    /// Starts a waiting worker unless a static pod of its full name or a shutdown is in the way.
     fn request_start(&mut self, uid: &str) {
         let start = self.startable.of(uid);
         if start == Start::Later || !self.is_listed() {
@@ -590,9 +589,10 @@ impl Actor {
         let Some(entry) = self.workers.get(uid) else {
             return;
         };
-        // Until the runtime is listed everybody waits, and that says nothing of
-        // the pods.
-        if entry.worker.is_waiting() && !self.is_listed() {
+        // Until the runtime is listed, and logind has answered, everybody waits, and that says
+        // nothing of the pods.
+        let all_wait = self.startable.of(uid) == Start::Later || !self.is_listed();
+        if entry.worker.is_waiting() && all_wait {
             return;
         }
         self.context.publisher.worker(entry.view());

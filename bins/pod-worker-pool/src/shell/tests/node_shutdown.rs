@@ -55,6 +55,36 @@ async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away()
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_start_after_a_shutdown_of_which_logind_knows_nothing_after_its_own_restart() {
+    let pool = guarded().await;
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    goes_down(&pool).await;
+    pool.logind.restart();
+    eventually("the next one waits", || pool.logind.is_delayed()).await;
+    pool.run(&pod_running("b", "u2", &["run"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_changed_after_it_has_ended_with_the_node_does_not_begin_anew() {
+    let pool = guarded().await;
+    let mut pod = pod_running("a", "u1", &["run"]);
+    pool.run(&pod).await;
+    goes_down(&pool).await;
+    pod["metadata"]["labels"] = json!({"changed": "yes"});
+    pool.source.put(&pod);
+    let known = v1::SyncKnownPodsRequest {
+        desired_pod_uids: vec!["u1".to_owned()],
+        delivered_sources: vec!["file".to_owned()],
+    };
+    for _ in 0..20 {
+        let _ = pool.workers().update_pod(update(&pod)).await;
+        let _ = pool.workers().sync_known_pods(known.clone()).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(pool.runtime.sandboxes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_pod_starts_in_a_shutdown_of_which_logind_once_tells_nothing() {
     let pool = guarded().await;
     pool.run(&pod_running("a", "u1", &["run"])).await;
