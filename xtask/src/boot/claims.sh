@@ -171,12 +171,14 @@ nothing_is_left() {
 }
 
 # A pod with a volume in memory.
-web_manifest() {
-    cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
+web_manifest() { probed_manifest web; }
+# probed_manifest NAME: a static pod that is ready once a probe has succeeded.
+probed_manifest() {
+    cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
 {
   "apiVersion": "v1",
   "kind": "Pod",
-  "metadata": { "name": "web" },
+  "metadata": { "name": "$1" },
   "spec": {
     "terminationGracePeriodSeconds": 1,
     "containers": [{
@@ -285,6 +287,7 @@ case "$(cat /boot-number)" in
         echo end
         exit ;;
     upgrade)
+        . /driver.sh
         . /upgrade.sh
         try_upgrade
         echo end

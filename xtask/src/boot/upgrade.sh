@@ -7,6 +7,31 @@ began_again() {
     done
 }
 
+# works_mixed WHICH: whether pods come and go while these processes are of the later version,
+# and the others of the earlier.
+works_mixed() {
+    claim "with $1 of the later version every process is ready" all_are_ready
+    probed_manifest mixed
+    claim "with $1 of the later version a pod starts and is probed" is_ready mixed
+    rm /etc/kubernetes/manifests/mixed.json
+    claim "with $1 of the later version it goes, and no other container has noticed" containers_are_those_of_before
+}
+
+# As dpkg does it, but with time for pods after each step: first the files, then the node is
+# prepared anew, then one process after the other is restarted.
+upgrade_in_steps() {
+    local process later="none"
+    dpkg --unpack /packages/2.deb >> /dpkg.log 2>&1
+    systemctl daemon-reload
+    prove "the later version prepares the node while the earlier runs" systemctl reload bulkhead-prepare.service
+    works_mixed "$later"
+    for process in "$@"; do
+        [ "$later" = none ] && later="$process" || later="$later, $process"
+        systemctl try-restart "bulkhead-$process.service"
+        works_mixed "$later"
+    done
+}
+
 try_upgrade() {
     declare -A pids
     for starter in bulkhead.target bulkhead.service; do
@@ -19,6 +44,14 @@ try_upgrade() {
         before=$(containers)
         case "$starter" in
             *.target)
+                # The order of an upgrade, and the other way round.
+                upgrade_in_steps $(tac --separator=' ' <<< "$processes ")
+                install_version 1
+                claim "$starter: the earlier package is installed again" version_is 1
+                claim "$starter: then every process is ready" all_are_ready
+                upgrade_in_steps $processes
+                install_version 1
+                claim "$starter: then every process is ready once more" all_are_ready
                 for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
                 is_new=service_has_another_pid ;;
             *)
