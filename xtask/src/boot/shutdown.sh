@@ -50,6 +50,10 @@ SETTINGS
     claim "$1: a critical pod runs before the shutdown" is_ready critical
     claim "$1: a shutdown of the node is delayed" inhibits
     claim "$1: logind waits as long as the pods may take" waits_long_enough
+    # It then reads who delays a shutdown, and whoever keeps the lock for pod-worker-pool has
+    # it still.
+    systemctl restart systemd-logind.service
+    claim "$1: a shutdown is delayed after a restart of logind" inhibits
     systemctl --no-block poweroff
     claim "$1: the shutdown asks the usual pod to end" is_asked usual
     kill_program pod-worker-pool
