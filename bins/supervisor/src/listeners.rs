@@ -7,23 +7,19 @@
 //! socket is looked at when a run has ended, and made anew where it is not as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
+use nix::sys::socket::{Backlog, listen};
 use node_config::NodeConfig;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+pub(crate) use process::Harm;
+use process::{BACKLOG, SocketLook};
 use topology::{Identities, Process};
 
 use crate::access;
 use crate::failure::Failure;
-
-/// Connections that queue while a process is down or starts.
-const BACKLOG: i32 = 1024;
 
 /// Who may connect is root, and those of [`access`].
 const SOCKET_MODE: u32 = 0o600;
@@ -32,39 +28,10 @@ const SOCKET_MODE: u32 = 0o600;
 /// on who may call nothing.
 const MODE_WITHOUT_LISTS: u32 = 0o666;
 
-/// What a run of a process has done to its socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
-    /// `shutdown(2)`.
-    ShutDown,
-    /// `listen(2)`, which also says how many callers may queue.
-    Backlog,
-    /// `fcntl(2)`: for example `O_ASYNC`, which sends signals to later runs.
-    Flags,
-    /// The file at its path is gone, or another one.
-    Path,
-}
-
-impl fmt::Display for Harm {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Harm::ShutDown => "was shut down",
-            Harm::Backlog => "had its queue changed",
-            Harm::Flags => "had its flags changed",
-            Harm::Path => "was gone from its path",
-        })
-    }
-}
-
-/// What can be seen of a listening socket without using it.
+/// What is seen of a listening socket, its path included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
-    /// Whether callers are refused since it was shut down.
-    is_shut_down: bool,
-    /// Who last called `listen(2)`.
-    listened_by: i32,
-    /// Flags of the open file that last over a restart and mean something.
-    flags: OFlag,
+    socket: SocketLook,
     /// Device and inode of the file at its path.
     file: Option<(u64, u64)>,
 }
@@ -72,11 +39,12 @@ struct Look {
 impl Look {
     /// In what it differs from one that was harmless, worst first.
     fn harm_since(&self, made: &Look) -> Option<Harm> {
-        if self.is_shut_down {
+        let (found, before) = (&self.socket, &made.socket);
+        if found.is_shut_down {
             Some(Harm::ShutDown)
-        } else if self.listened_by != made.listened_by {
+        } else if found.listened_by != before.listened_by {
             Some(Harm::Backlog)
-        } else if self.flags != made.flags {
+        } else if found.flags != before.flags {
             Some(Harm::Flags)
         } else if self.file != made.file {
             Some(Harm::Path)
@@ -129,23 +97,13 @@ impl Listening {
 }
 
 fn look(socket: &UnixListener, path: &Path) -> io::Result<Look> {
-    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
-    poll(&mut polled, Some(&Timespec::default()))?;
-    let seen = polled[0].revents();
-    let listener = getsockopt(socket, sockopt::PeerCredentials)?;
-    // Each run sets this one for itself.
-    let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?) - OFlag::O_NONBLOCK;
     let file = match std::fs::symlink_metadata(path) {
         Ok(file) => Some((file.dev(), file.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    Ok(Look {
-        is_shut_down: seen.intersects(PollFlags::RDHUP | PollFlags::HUP),
-        listened_by: listener.pid(),
-        flags,
-        file,
-    })
+    let socket = SocketLook::at(socket)?;
+    Ok(Look { socket, file })
 }
 
 /// The listening sockets of all processes, the supervisor's own included.
@@ -224,6 +182,7 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
     use nix::sys::socket::{self, shutdown};
@@ -363,16 +322,16 @@ mod tests {
 
     #[test]
     fn who_called_listen_last_is_harm_unless_it_was_the_supervisor() {
-        let made = Look {
+        let socket = SocketLook {
             is_shut_down: false,
             listened_by: 7,
+            listened_as: 0,
             flags: OFlag::O_RDWR,
-            file: Some((1, 2)),
         };
-        let of_another = Look {
-            listened_by: 8,
-            ..made
-        };
+        let file = Some((1, 2));
+        let made = Look { socket, file };
+        let mut of_another = made;
+        of_another.socket.listened_by = 8;
         assert_eq!(made.harm_since(&made), None);
         assert_eq!(of_another.harm_since(&made), Some(Harm::Backlog));
     }

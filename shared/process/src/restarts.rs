@@ -17,13 +17,23 @@ use std::time::Duration;
 
 use backoff::pace::{Moment, Pace};
 use nix::fcntl::OFlag;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use nix::sys::socket::{Backlog, listen};
 use topology::{BOOT_VARIABLE, Process, RESTARTS_VARIABLE, row};
 
+use crate::listening_socket::{BACKLOG, Harm, SocketLook};
 use crate::socket_file::has_its_name;
 
 /// More than the line has.
 const MAX_RECORD_BYTES: u64 = 128;
+
+/// The user of systemd, which makes the sockets.
+pub(crate) const SYSTEMD: u32 = 0;
+
+/// What can be set of the open file of a socket, beside `O_NONBLOCK`, and systemd never sets.
+const FLAGS_OF_NOBODY: OFlag = OFlag::O_APPEND
+    .union(OFlag::O_ASYNC)
+    .union(OFlag::O_DIRECT)
+    .union(OFlag::O_NOATIME);
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,27 +160,49 @@ impl Series {
     }
 }
 
-/// Whether nobody can connect any more: a run before has shut the socket down, or its name is
-/// gone or another socket's.
+/// How a run before has harmed the socket that `maker`, by its user, has made. Our supervisor
+/// knows more of the sockets that it has made itself.
 ///
 /// # Errors
 /// When that cannot be found out.
-pub(crate) fn is_harmed(socket: &UnixListener, path: &Path) -> io::Result<bool> {
-    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
-    poll(&mut polled, Some(&Timespec::default()))?;
-    let is_shut_down = polled[0]
-        .revents()
-        .intersects(PollFlags::RDHUP | PollFlags::HUP);
-    Ok(is_shut_down || !has_its_name(path)?)
+pub(crate) fn harm(socket: &UnixListener, path: &Path, maker: u32) -> io::Result<Option<Harm>> {
+    let look = SocketLook::at(socket)?;
+    Ok(if look.is_shut_down {
+        Some(Harm::ShutDown)
+    } else if look.listened_as != maker {
+        // Not by the pid: by some settings of a socket a child of systemd makes it.
+        Some(Harm::Backlog)
+    } else if look.flags.intersects(FLAGS_OF_NOBODY) {
+        Some(Harm::Flags)
+    } else if !has_its_name(path)? {
+        Some(Harm::Path)
+    } else {
+        None
+    })
+}
+
+/// Makes the queue of a socket as long as it was. For who has systemd's user, so that nobody
+/// can tell whether it has called `listen(2)`; the call does no harm where nothing was done.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn mend_queue(socket: &UnixListener) -> io::Result<()> {
+    listen(socket, Backlog::new(BACKLOG)?)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
 
-    use nix::sys::socket::{Shutdown, shutdown};
+    use nix::errno::Errno;
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::sys::socket::{
+        AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, connect, shutdown,
+    };
     use nix::sys::stat::Mode;
-    use nix::unistd::mkfifo;
+    use nix::unistd::{Uid, mkfifo};
 
     use super::*;
     use crate::socket_file::note_socket_file;
@@ -294,30 +326,87 @@ mod tests {
         }
     }
 
+    /// A socket as systemd makes it, but by the user of this test.
+    fn listen_at(path: &Path) -> UnixListener {
+        let _ = fs::remove_file(path);
+        let socket = UnixListener::bind(path).unwrap();
+        note_socket_file(path).unwrap();
+        socket
+    }
+
+    fn own_user() -> u32 {
+        Uid::effective().as_raw()
+    }
+
     #[test]
     fn a_socket_to_which_nobody_can_connect_is_harmed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pleg.sock");
-        let listen = || {
-            let _ = fs::remove_file(&path);
-            let socket = UnixListener::bind(&path).unwrap();
-            note_socket_file(&path).unwrap();
-            socket
-        };
-        let socket = listen();
-        assert!(!is_harmed(&socket, &path).unwrap());
+        let harm = |socket: &UnixListener| harm(socket, &path, own_user()).unwrap();
+        let socket = listen_at(&path);
+        assert_eq!(harm(&socket), None);
         // Somebody who waits is none.
-        let _caller = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        assert!(!is_harmed(&socket, &path).unwrap());
+        let _caller = UnixStream::connect(&path).unwrap();
+        assert_eq!(harm(&socket), None);
         fs::rename(&path, directory.path().join("its")).unwrap();
-        assert!(is_harmed(&socket, &path).unwrap(), "it has lost its name");
+        assert_eq!(harm(&socket), Some(Harm::Path), "it has lost its name");
         let _other = UnixListener::bind(&path).unwrap();
-        assert!(is_harmed(&socket, &path).unwrap(), "its name is another's");
+        assert_eq!(harm(&socket), Some(Harm::Path), "its name is another's");
         for how in [Shutdown::Read, Shutdown::Both] {
-            let socket = listen();
+            let socket = listen_at(&path);
             shutdown(socket.as_raw_fd(), how).unwrap();
-            assert!(is_harmed(&socket, &path).unwrap(), "{how:?}");
+            assert_eq!(harm(&socket), Some(Harm::ShutDown), "{how:?}");
         }
+    }
+
+    #[test]
+    fn a_socket_with_flags_that_systemd_sets_of_none_is_harmed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        for (flags, expected) in [
+            (OFlag::empty(), None),
+            // Each run sets it.
+            (OFlag::O_NONBLOCK, None),
+            (OFlag::O_ASYNC, Some(Harm::Flags)),
+            (OFlag::O_APPEND | OFlag::O_NONBLOCK, Some(Harm::Flags)),
+        ] {
+            let socket = listen_at(&path);
+            fcntl(&socket, FcntlArg::F_SETFL(flags)).unwrap();
+            let found = harm(&socket, &path, own_user()).unwrap();
+            assert_eq!(found, expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_on_which_another_user_than_its_maker_has_called_listen_is_harmed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        let socket = listen_at(&path);
+        let another = own_user() + 1;
+        let found = harm(&socket, &path, another).unwrap();
+        assert_eq!(found, Some(Harm::Backlog));
+        assert_eq!(harm(&socket, &path, own_user()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_queue_that_a_run_made_short_is_as_long_as_before_once_it_is_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        let socket = listen_at(&path);
+        let address = UnixAddr::new(&path).unwrap();
+        let queued = || {
+            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+            let stream = SockType::Stream;
+            let caller = nix::sys::socket::socket(AddressFamily::Unix, stream, flags, None);
+            let caller = caller.unwrap();
+            connect(caller.as_raw_fd(), &address).map(|()| caller)
+        };
+        listen(&socket, Backlog::new(0).unwrap()).unwrap();
+        let _first = queued().unwrap();
+        assert_eq!(queued().unwrap_err(), Errno::EAGAIN);
+        mend_queue(&socket).unwrap();
+        let callers: Vec<_> = (0..100).map(|_| queued().unwrap()).collect();
+        assert_eq!(callers.len(), 100);
     }
 
     #[test]
@@ -325,6 +414,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pleg.sock");
         let socket = UnixListener::bind(&path).unwrap();
-        assert!(!is_harmed(&socket, &path).unwrap());
+        assert_eq!(harm(&socket, &path, own_user()).unwrap(), None);
     }
 }
