@@ -2,6 +2,7 @@
 //! the topology: the same comparison under the supervisor and under systemd.
 
 pub mod escapes;
+mod listening;
 mod shares;
 mod starter;
 
@@ -15,6 +16,7 @@ use confine::CapabilitySet;
 use node_config::PROGRAM_VARIABLES;
 use topology::{Account, Namespace, PROCESSES, Process, row};
 
+use listening::Listening;
 pub use shares::refusals_mistold;
 use shares::{Shares, directory_of};
 pub use starter::Starter;
@@ -57,6 +59,9 @@ const OF_SYSTEMD: [&str; 16] = [
     "WATCHDOG_PID",
 ];
 
+/// What is taken of the mode of each new file, as `/proc` writes it.
+const UMASK: &str = "0077";
+
 /// What is found of a running process.
 #[derive(Clone, Debug)]
 struct Facts {
@@ -72,6 +77,8 @@ struct Facts {
     namespaces: BTreeSet<Namespace>,
     /// Where its first descriptors lead.
     descriptors: Vec<String>,
+    /// Its listening sockets, among all its descriptors.
+    listening: Listening,
     memory_max: Option<u64>,
     tasks_max: Option<u64>,
     shares: Shares,
@@ -123,6 +130,7 @@ impl Facts {
             variables: names.map(str::to_owned).collect(),
             namespaces,
             descriptors: (0..4).map(descriptor).collect(),
+            listening: Listening::read(pid, node)?,
             memory_max: limit("memory", &["memory.max", "memory.limit_in_bytes"]),
             tasks_max: limit("pids", &["pids.max"]),
             shares: Shares::read(pid, starter, &memberships)?,
@@ -214,6 +222,8 @@ fn compare(
     let core = core.unwrap_or_default().split_whitespace();
     let core: Vec<_> = core.skip(4).take(2).collect();
     differs("core dumps", core.join(" "), "0 0".to_owned());
+    let found = field(&facts.status, "Umask");
+    differs("mask of new files", found, UMASK.to_owned());
     for kind in Namespace::ALL {
         let expected = has_own(kind, process, starter);
         // A unit may give more; less, never.
@@ -228,6 +238,7 @@ fn compare(
     let tasks = row.tasks_max.to_string();
     differs("limit of tasks", number(facts.tasks_max), tasks);
     faults.extend(facts.shares.faults(process, starter));
+    faults.extend(facts.listening.faults(process));
     if process == Process::Supervisor {
         return faults;
     }
@@ -324,8 +335,8 @@ mod tests {
         let none = "0000000000000000";
         Facts {
             status: format!(
-                "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t \nNoNewPrivs:\t1\nSeccomp:\t2\n\
-                 Seccomp_filters:\t3\nCapInh:\t{none}\nCapPrm:\t{none}\nCapEff:\t{none}\n\
+                "Umask:\t0077\nUid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t \n\
+                 NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\nCapInh:\t{none}\nCapPrm:\t{none}\nCapEff:\t{none}\n\
                  CapBnd:\t{none}\nCapAmb:\t{none}\n"
             ),
             filters_before: 1,
@@ -336,6 +347,7 @@ mod tests {
             descriptors: ["/dev/null", "pipe:[1]", "pipe:[1]", "socket:[2]"]
                 .map(str::to_owned)
                 .into(),
+            listening: Listening::at(&["/run/bulkhead/pleg.sock"]),
             memory_max: Some(row(Process::Pleg).memory_max_bytes),
             tasks_max: Some(row(Process::Pleg).tasks_max.into()),
             shares: Shares {
@@ -373,6 +385,7 @@ mod tests {
     fn each_weakness_of_a_running_process_is_a_fault() {
         assert_eq!(found(&good()), Vec::<String>::new());
         for (from, to) in [
+            ("Umask:\t0077", "Umask:\t0022"),
             ("Uid:\t7\t7\t7\t7", "Uid:\t7\t7\t0\t7"),
             ("Gid:\t8\t8\t8\t8", "Gid:\t0\t8\t8\t8"),
             ("Groups:\t ", "Groups:\t0 "),
@@ -390,7 +403,7 @@ mod tests {
             weaker.status = weaker.status.replace(from, to);
             assert_eq!(found(&weaker).len(), 1, "{to}: {:?}", found(&weaker));
         }
-        let changes: [fn(&mut Facts); 10] = [
+        let changes: [fn(&mut Facts); 11] = [
             |it| it.limits = it.limits.replace("   0 ", "   1 "),
             |it| it.owner = ACCOUNT.uid,
             |it| it.variables.extend(["SECRET".to_owned()]),
@@ -398,6 +411,7 @@ mod tests {
             |it| it.namespaces.clear(),
             |it| it.descriptors[0] = "/etc/shadow".to_owned(),
             |it| it.descriptors[1] = "/dev/tty".to_owned(),
+            |it| it.listening = Listening::at(&[]),
             |it| it.memory_max = None,
             |it| it.tasks_max = Some(10_000),
             |it| it.shares.oom_score = Some(0),
