@@ -4,7 +4,7 @@
 pids_of_services() { for process in $processes; do pid_of_service "$process"; done; }
 
 prove_bundle() {
-    local pids
+    local pids provider
     for process in $processes credential-provider; do
         prove "$process does not escape from its unit" /proof/prove-escapes "$process"
     done
@@ -12,8 +12,12 @@ prove_bundle() {
     claim "a unit whose state can be run is noticed" is_not /proof/prove-escapes prober no-exec-paths
     pids=$(pids_of_services)
     prove "in the bundle only the edges of the topology can be called" /proof/prove-edges matrix
+    # Its first caller has started it.
+    claim "credential-provider runs once it is called" service_has_another_pid credential-provider 0
+    provider=$(pid_of_service credential-provider)
     prove "in the bundle each server outlives its callers as attackers" /proof/prove-edges twins
     claim "all processes of the bundle live on" test "$(pids_of_services)" = "$pids"
+    claim "so does credential-provider" service_has_pid credential-provider "$provider"
     claim "after the attacks every process of the bundle is ready" all_are_ready
     claim "no container noticed the attacks" containers_are_those_of_before
 }

@@ -5,7 +5,16 @@ is_told() { bulkhead status | grep -q "$1"; }
 state_of() { echo "/var/lib/bulkhead/$1"; }
 ends_are_told() { journalctl --no-pager --unit=bulkhead-watch.service | grep -q "$1"; }
 anybody_reads_the_status() { runuser --user=nobody -- bulkhead status | grep -q '^pod-worker-pool .*ready'; }
-capabilities_are() { grep -q "^CapEff:.0*$2\$" "/proc/$(pid_of_service "$1")/status"; }
+# CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL, and in no set more.
+has_four_capabilities() {
+    [ "$(grep -c '^Cap\(Prm\|Eff\|Bnd\):.0*2b$' "/proc/$1/status")" = 3 ] &&
+        [ "$(grep -c '^Cap\(Inh\|Amb\):.0*\(2b\)\?$' "/proc/$1/status")" = 2 ]
+}
+unit_of_watch_gives() { [ "$(systemctl show --property=CapabilityBoundingSet --value bulkhead-watch.service)" = "$*" ]; }
+status_has() { grep -q "^$2\$" "/proc/$1/status"; }
+filters_of() { sed -n 's/^Seccomp_filters:[[:space:]]*//p' "/proc/$1/status"; }
+# By itself each process of ours installs two.
+has_filters_of_its_unit() { [ "$(filters_of "$1")" -gt "$(($(filters_of 1) + 2))" ]; }
 # sees PID PATH: whether a process sees something, in its own mounts.
 sees() { nsenter --target "$1" --mount test -e "$2"; }
 
@@ -24,8 +33,11 @@ watch_bundle() {
     local pid watch
     claim "in the bundle somebody watches the processes" watch_is_active
     watch=$(pid_of_service watch)
-    # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL
-    claim "who watches has four capabilities" capabilities_are watch 2b
+    claim "who watches has four capabilities" has_four_capabilities "$watch"
+    claim "its unit gives it these" unit_of_watch_gives cap_chown cap_dac_override cap_fowner cap_kill
+    claim "who watches gets no more from a program" status_has "$watch" 'NoNewPrivs:.1'
+    claim "system calls of who watches are filtered" status_has "$watch" 'Seccomp:.2'
+    claim "they are by its unit, too" has_filters_of_its_unit "$watch"
     claim "who watches sees the sockets of the processes" sees "$watch" /run/bulkhead/pleg.sock
     claim "who watches does not see the system bus" is_not sees "$watch" /run/dbus/system_bus_socket
     claim "who watches does not see the container runtime" is_not sees "$watch" /run/containerd/containerd.sock
@@ -71,6 +83,28 @@ starts() { journalctl --no-pager --output=cat UNIT=bulkhead-pleg.service | grep 
 accepts_nobody() {
     is_not perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); exit !connect(S, pack_sockaddr_un("/run/bulkhead/pleg.sock"))'
 }
+# A caller that does not wait is turned away. Who serves accepts so many at once.
+queue_is_short() {
+    perl -MSocket=:DEFAULT,SOCK_NONBLOCK -e 'for (1 .. 9) { socket($s[$_], PF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0); connect($s[$_], pack_sockaddr_un("/run/bulkhead/pleg.sock")) or exit !$!{EAGAIN} } exit 1'
+}
+# O_ASYNC, of the open file that all runs share.
+sends_signals() {
+    local flags
+    flags=$(sed -n 's/^flags:[[:space:]]*//p' "/proc/$(pid_of_service pleg)/fdinfo/3")
+    [ "$((0$flags & 020000))" != 0 ]
+}
+pleg_says() { journalctl --no-pager --unit=bulkhead-pleg.service | grep -q "$1"; }
+# harms_its_socket CALL: what runs in the place of pleg does so to its socket, and waits.
+harms_its_socket() {
+    # What it remembers of its starts, so that its next run does not wait.
+    rm -f "$(state_of pleg)/restarts"
+    runs_instead pleg "/usr/bin/perl -e 'open(S, \"+<&=3\"); $1; sleep 1000'"
+    systemctl restart --no-block bulkhead-pleg.service
+}
+runs_itself_at_once() {
+    runs_itself pleg
+    kill -KILL "$(pid_of_service pleg)"
+}
 harmed_sockets() {
     rm /run/bulkhead/pleg.sock
     kill_program pleg
@@ -81,13 +115,23 @@ harmed_sockets() {
     kill_program pleg
     claim "systemd makes a socket anew whose name is another one's" is_not accepts_nobody
     claim "then every process is ready" all_are_ready
-    runs_instead pleg "/usr/bin/perl -e 'open(S, \"+<&=3\"); shutdown(S, 2); sleep 1000'"
-    systemctl restart --no-block bulkhead-pleg.service
+    harms_its_socket 'shutdown(S, 2)'
     claim "a process can shut its socket down" accepts_nobody
-    runs_itself pleg
-    kill -KILL "$(pid_of_service pleg)"
+    runs_itself_at_once
     claim "a process whose socket was shut down is started with another" all_are_ready
     claim "who had it made anew says why" repairs 'status="\?69'
+    harms_its_socket 'listen(S, 0)'
+    claim "a process can make the queue of its socket short" queue_is_short
+    runs_itself_at_once
+    claim "the next run finds that the queue was changed" pleg_says 'it had its queue changed'
+    claim "a process whose queue was made short is started with another socket" all_are_ready
+    # F_SETFL, O_ASYNC
+    harms_its_socket 'fcntl(S, 4, 8192)'
+    claim "a process can have its socket send signals" sends_signals
+    runs_itself_at_once
+    claim "the next run finds that the flags were changed" pleg_says 'it had its flags changed'
+    claim "a process whose flags were changed is started with another socket" all_are_ready
+    claim "that one sends no signals" is_not sends_signals
 }
 # ends_with_13 COMMAND...
 ends_with_13() {
