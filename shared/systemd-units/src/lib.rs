@@ -171,7 +171,7 @@ fn prepare() -> UnitFile {
 fn repair() -> UnitFile {
     let text = format!(
         "{HEAD}# Starts a service that systemd does not start again by itself, with its socket made\n\
-         # anew: an earlier run has shut it down, or it ended too often.\n\
+         # anew: an earlier run has harmed it, or it ended too often.\n\
          [Unit]\n\
          Description=Bulkhead: starts %i again\n\
          PartOf={TARGET}\n\

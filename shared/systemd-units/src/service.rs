@@ -67,7 +67,7 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          # More than 0 takes up to 250 ms longer than it says: systemd's timers have this slack.\n\
          RestartSec=0\n\
          # A bad configuration does not get better by itself, and a socket that a run has\n\
-         # shut down is made anew first.\n\
+         # harmed is made anew first.\n\
          RestartPreventExitStatus=78 {EXIT_SOCKET_HARMED}\n\
          TimeoutStopSec=6\n\
          KillMode=control-group\n\
