@@ -70,7 +70,8 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          # harmed is made anew first.\n\
          RestartPreventExitStatus=78 {EXIT_SOCKET_HARMED}\n\
          TimeoutStopSec=6\n\
-         KillMode=control-group\n\
+         # SIGTERM goes to the process alone; what it has left behind is killed at once.\n\
+         KillMode=mixed\n\
          OOMPolicy=kill\n\
          OOMScoreAdjust={}\n\
          MemoryMax={}M\n\
