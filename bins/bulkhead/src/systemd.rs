@@ -119,7 +119,7 @@ pub(crate) fn unprepared(shown: &str, unit: &str) -> Option<String> {
     let value = |name| own.get(name).copied().unwrap_or_default();
     let then = match (value("ActiveState"), value("SubState")) {
         ("failed", _) => "",
-        ("activating", "auto-restart") => ", and is tried again",
+        ("activating", sub) if sub.starts_with("auto-restart") => ", and is tried again",
         _ => return None,
     };
     Some(format!(
@@ -178,7 +178,8 @@ fn process(service: &BTreeMap<&str, &str>, since_boot: Duration) -> Option<v1::P
 fn state(active: &str, sub: &str, result: &str) -> v1::ProcessState {
     match (active, sub, result) {
         ("active", _, _) => v1::ProcessState::Ready,
-        ("activating", "auto-restart", _) => v1::ProcessState::Backoff,
+        // Later versions of systemd have "auto-restart-queued" as well.
+        ("activating", sub, _) if sub.starts_with("auto-restart") => v1::ProcessState::Backoff,
         ("activating", _, _) => v1::ProcessState::Starting,
         ("deactivating", _, _) => v1::ProcessState::Stopping,
         // Nothing else has systemd stop trying.

@@ -222,7 +222,8 @@ impl NodeShutdown {
         loop {
             let elapsed = self.clock.since_boot().saturating_sub(begun);
             let Some(plan) = self.look(elapsed, seen).await else {
-                return;
+                // This process stops. The lock is kept for the next run, which goes on.
+                return std::future::pending().await;
             };
             let Some((group, left)) = plan.waits_for else {
                 return;
@@ -277,11 +278,11 @@ impl NodeShutdown {
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
     async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
         let asked_at = Instant::now();
-        let known = seen.first().cloned();
+        let is_first = seen.first().is_none();
         let left = self.total().saturating_sub(elapsed);
-        let alive = match &known {
-            None => self.alive(left.max(LIST_MAY_TAKE)).await,
-            Some(_) => self.alive(left.min(LIST_MAY_TAKE)).await,
+        let alive = match is_first {
+            true => self.alive(left.max(LIST_MAY_TAKE)).await,
+            false => self.alive(left.min(LIST_MAY_TAKE)).await,
         };
         let elapsed = elapsed + asked_at.elapsed();
         let active = self.pool.active().await.ok()?;
@@ -300,7 +301,7 @@ impl NodeShutdown {
                 .collect(),
             alive,
         });
-        if let Some(first) = seen.first().filter(|first| known.as_ref() != Some(first)) {
+        if is_first && let Some(first) = seen.first() {
             let only = Startable::Only(first.clone());
             self.pool.set_startable(only).await.ok()?;
         }

@@ -3,8 +3,9 @@
 //! over them is carried out although nobody waits for the answer.
 //!
 //! Only of pod-worker-pool. One is its lock that delays a shutdown of the node, which must
-//! not end with a run of it. The others are connections to the runtime: containerd kills a container that it just started, or
-//! loses a SIGTERM, when the connection of its caller is closed in that moment.
+//! not end with a run of it. The others are connections to the runtime: containerd kills a
+//! container that it just started, or loses a SIGTERM, when the connection of its caller is
+//! closed in that moment.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

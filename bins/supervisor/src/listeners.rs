@@ -7,16 +7,17 @@
 //! socket is looked at when a run has ended, and made anew where it is not as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::sys::socket::{Backlog, listen};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 use node_config::NodeConfig;
-pub(crate) use process::Harm;
-use process::{BACKLOG, SocketLook};
-use topology::{Identities, Process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topology::{Identities, Process, SOCKET_BACKLOG};
 
 use crate::access;
 use crate::failure::Failure;
@@ -28,10 +29,39 @@ const SOCKET_MODE: u32 = 0o600;
 /// on who may call nothing.
 const MODE_WITHOUT_LISTS: u32 = 0o666;
 
-/// What is seen of a listening socket, its path included.
+/// What a run of a process has done to its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// `shutdown(2)`.
+    ShutDown,
+    /// `listen(2)`, which also says how many callers may queue.
+    Backlog,
+    /// `fcntl(2)`: for example `O_ASYNC`, which sends signals to later runs.
+    Flags,
+    /// The file at its path is gone, or another one.
+    Path,
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Harm::ShutDown => "was shut down",
+            Harm::Backlog => "had its queue changed",
+            Harm::Flags => "had its flags changed",
+            Harm::Path => "was gone from its path",
+        })
+    }
+}
+
+/// What can be seen of a listening socket without using it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
-    socket: SocketLook,
+    /// Whether callers are refused since it was shut down.
+    is_shut_down: bool,
+    /// Who last called `listen(2)`.
+    listened_by: i32,
+    /// Flags of the open file that last over a restart and mean something.
+    flags: OFlag,
     /// Device and inode of the file at its path.
     file: Option<(u64, u64)>,
 }
@@ -39,12 +69,11 @@ struct Look {
 impl Look {
     /// In what it differs from one that was harmless, worst first.
     fn harm_since(&self, made: &Look) -> Option<Harm> {
-        let (found, before) = (&self.socket, &made.socket);
-        if found.is_shut_down {
+        if self.is_shut_down {
             Some(Harm::ShutDown)
-        } else if found.listened_by != before.listened_by {
+        } else if self.listened_by != made.listened_by {
             Some(Harm::Backlog)
-        } else if found.flags != before.flags {
+        } else if self.flags != made.flags {
             Some(Harm::Flags)
         } else if self.file != made.file {
             Some(Harm::Path)
@@ -77,7 +106,7 @@ impl Listening {
             _ => {}
         }
         let socket = UnixListener::bind(&new)?;
-        listen(&socket, Backlog::new(BACKLOG)?)?;
+        listen(&socket, Backlog::new(SOCKET_BACKLOG.cast_signed())?)?;
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(SOCKET_MODE))?;
         let is_closed_to_others = access::permit(&new, &callers)?;
         if !is_closed_to_others {
@@ -97,13 +126,23 @@ impl Listening {
 }
 
 fn look(socket: &UnixListener, path: &Path) -> io::Result<Look> {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    let seen = polled[0].revents();
+    let listener = getsockopt(socket, sockopt::PeerCredentials)?;
+    // Each run sets this one for itself.
+    let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?) - OFlag::O_NONBLOCK;
     let file = match std::fs::symlink_metadata(path) {
         Ok(file) => Some((file.dev(), file.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let socket = SocketLook::at(socket)?;
-    Ok(Look { socket, file })
+    Ok(Look {
+        is_shut_down: seen.intersects(PollFlags::RDHUP | PollFlags::HUP),
+        listened_by: listener.pid(),
+        flags,
+        file,
+    })
 }
 
 /// The listening sockets of all processes, the supervisor's own included.
@@ -182,7 +221,6 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
     use nix::sys::socket::{self, shutdown};
@@ -322,16 +360,16 @@ mod tests {
 
     #[test]
     fn who_called_listen_last_is_harm_unless_it_was_the_supervisor() {
-        let socket = SocketLook {
+        let made = Look {
             is_shut_down: false,
             listened_by: 7,
-            listened_as: 0,
             flags: OFlag::O_RDWR,
+            file: Some((1, 2)),
         };
-        let file = Some((1, 2));
-        let made = Look { socket, file };
-        let mut of_another = made;
-        of_another.socket.listened_by = 8;
+        let of_another = Look {
+            listened_by: 8,
+            ..made
+        };
         assert_eq!(made.harm_since(&made), None);
         assert_eq!(of_another.harm_since(&made), Some(Harm::Backlog));
     }

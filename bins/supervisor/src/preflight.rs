@@ -28,7 +28,7 @@ pub(crate) fn check_root() -> Result<(), Failure> {
 }
 
 /// Nobody else runs the processes in this run directory. Another supervisor holds its lock;
-/// systemd, in `bulkhead.target`, has nothing but the sockets.
+/// systemd, in `bulkhead.target`, has nothing but the sockets, on which its processes listen.
 ///
 /// # Errors
 /// When somebody does.

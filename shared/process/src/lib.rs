@@ -8,7 +8,6 @@
 
 mod context;
 mod lifecycle;
-mod listening_socket;
 mod notify_socket;
 mod permitted;
 mod remote_mounts;
@@ -22,7 +21,6 @@ pub use lifecycle::{
     BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD,
     shortened,
 };
-pub use listening_socket::{BACKLOG, Harm, SocketLook};
 pub use permitted::{permitted, view};
 pub use socket_file::note_socket_file;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

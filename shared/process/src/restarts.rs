@@ -16,24 +16,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backoff::pace::{Moment, Pace};
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{Backlog, listen};
-use topology::{BOOT_VARIABLE, Process, RESTARTS_VARIABLE, row};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topology::{BOOT_VARIABLE, Process, RESTARTS_VARIABLE, SOCKET_BACKLOG, row};
 
-use crate::listening_socket::{BACKLOG, Harm, SocketLook};
 use crate::socket_file::has_its_name;
 
 /// More than the line has.
 const MAX_RECORD_BYTES: u64 = 128;
-
-/// The user of systemd, which makes the sockets.
-pub(crate) const SYSTEMD: u32 = 0;
-
-/// What can be set of the open file of a socket, beside `O_NONBLOCK`, and systemd never sets.
-const FLAGS_OF_NOBODY: OFlag = OFlag::O_APPEND
-    .union(OFlag::O_ASYNC)
-    .union(OFlag::O_DIRECT)
-    .union(OFlag::O_NOATIME);
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,34 +151,29 @@ impl Series {
     }
 }
 
-/// How a run before has harmed the socket that `maker`, by its user, has made. Our supervisor
-/// knows more of the sockets that it has made itself.
+/// Whether nobody can connect any more: a run before has shut the socket down, or its name is
+/// gone or another socket's.
 ///
 /// # Errors
 /// When that cannot be found out.
-pub(crate) fn harm(socket: &UnixListener, path: &Path, maker: u32) -> io::Result<Option<Harm>> {
-    let look = SocketLook::at(socket)?;
-    Ok(if look.is_shut_down {
-        Some(Harm::ShutDown)
-    } else if look.listened_as != maker {
-        // Not by the pid: by some settings of a socket a child of systemd makes it.
-        Some(Harm::Backlog)
-    } else if look.flags.intersects(FLAGS_OF_NOBODY) {
-        Some(Harm::Flags)
-    } else if !has_its_name(path)? {
-        Some(Harm::Path)
-    } else {
-        None
-    })
+pub(crate) fn is_harmed(socket: &UnixListener, path: &Path) -> io::Result<bool> {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    let is_shut_down = polled[0]
+        .revents()
+        .intersects(PollFlags::RDHUP | PollFlags::HUP);
+    Ok(is_shut_down || !has_its_name(path)?)
 }
 
-/// Makes the queue of a socket as long as it was. For who has systemd's user, so that nobody
-/// can tell whether it has called `listen(2)`; the call does no harm where nothing was done.
+/// Sets again what a run before can have changed of the socket for good and nobody sees: how
+/// many callers queue (`listen(2)`), and flags of the open file, of which `O_ASYNC` would send
+/// signals to each run.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(crate) fn mend_queue(socket: &UnixListener) -> io::Result<()> {
-    listen(socket, Backlog::new(BACKLOG)?)?;
+pub(crate) fn set_again(socket: &UnixListener) -> io::Result<()> {
+    listen(socket, Backlog::new(SOCKET_BACKLOG.cast_signed())?)?;
+    fcntl(socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
@@ -196,13 +182,9 @@ mod tests {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixStream;
 
-    use nix::errno::Errno;
-    use nix::fcntl::{FcntlArg, fcntl};
-    use nix::sys::socket::{
-        AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, connect, shutdown,
-    };
+    use nix::sys::socket::{Shutdown, shutdown};
     use nix::sys::stat::Mode;
-    use nix::unistd::{Uid, mkfifo};
+    use nix::unistd::mkfifo;
 
     use super::*;
     use crate::socket_file::note_socket_file;
@@ -326,87 +308,30 @@ mod tests {
         }
     }
 
-    /// A socket as systemd makes it, but by the user of this test.
-    fn listen_at(path: &Path) -> UnixListener {
-        let _ = fs::remove_file(path);
-        let socket = UnixListener::bind(path).unwrap();
-        note_socket_file(path).unwrap();
-        socket
-    }
-
-    fn own_user() -> u32 {
-        Uid::effective().as_raw()
-    }
-
     #[test]
     fn a_socket_to_which_nobody_can_connect_is_harmed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pleg.sock");
-        let harm = |socket: &UnixListener| harm(socket, &path, own_user()).unwrap();
-        let socket = listen_at(&path);
-        assert_eq!(harm(&socket), None);
+        let listen = || {
+            let _ = fs::remove_file(&path);
+            let socket = UnixListener::bind(&path).unwrap();
+            note_socket_file(&path).unwrap();
+            socket
+        };
+        let socket = listen();
+        assert!(!is_harmed(&socket, &path).unwrap());
         // Somebody who waits is none.
         let _caller = UnixStream::connect(&path).unwrap();
-        assert_eq!(harm(&socket), None);
+        assert!(!is_harmed(&socket, &path).unwrap());
         fs::rename(&path, directory.path().join("its")).unwrap();
-        assert_eq!(harm(&socket), Some(Harm::Path), "it has lost its name");
+        assert!(is_harmed(&socket, &path).unwrap(), "it has lost its name");
         let _other = UnixListener::bind(&path).unwrap();
-        assert_eq!(harm(&socket), Some(Harm::Path), "its name is another's");
+        assert!(is_harmed(&socket, &path).unwrap(), "its name is another's");
         for how in [Shutdown::Read, Shutdown::Both] {
-            let socket = listen_at(&path);
+            let socket = listen();
             shutdown(socket.as_raw_fd(), how).unwrap();
-            assert_eq!(harm(&socket), Some(Harm::ShutDown), "{how:?}");
+            assert!(is_harmed(&socket, &path).unwrap(), "{how:?}");
         }
-    }
-
-    #[test]
-    fn a_socket_with_flags_that_systemd_sets_of_none_is_harmed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pleg.sock");
-        for (flags, expected) in [
-            (OFlag::empty(), None),
-            // Each run sets it.
-            (OFlag::O_NONBLOCK, None),
-            (OFlag::O_ASYNC, Some(Harm::Flags)),
-            (OFlag::O_APPEND | OFlag::O_NONBLOCK, Some(Harm::Flags)),
-        ] {
-            let socket = listen_at(&path);
-            fcntl(&socket, FcntlArg::F_SETFL(flags)).unwrap();
-            let found = harm(&socket, &path, own_user()).unwrap();
-            assert_eq!(found, expected, "{flags:?}");
-        }
-    }
-
-    #[test]
-    fn a_socket_on_which_another_user_than_its_maker_has_called_listen_is_harmed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pleg.sock");
-        let socket = listen_at(&path);
-        let another = own_user() + 1;
-        let found = harm(&socket, &path, another).unwrap();
-        assert_eq!(found, Some(Harm::Backlog));
-        assert_eq!(harm(&socket, &path, own_user()).unwrap(), None);
-    }
-
-    #[test]
-    fn a_queue_that_a_run_made_short_is_as_long_as_before_once_it_is_mended() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pleg.sock");
-        let socket = listen_at(&path);
-        let address = UnixAddr::new(&path).unwrap();
-        let queued = || {
-            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-            let stream = SockType::Stream;
-            let caller = nix::sys::socket::socket(AddressFamily::Unix, stream, flags, None);
-            let caller = caller.unwrap();
-            connect(caller.as_raw_fd(), &address).map(|()| caller)
-        };
-        listen(&socket, Backlog::new(0).unwrap()).unwrap();
-        let _first = queued().unwrap();
-        assert_eq!(queued().unwrap_err(), Errno::EAGAIN);
-        mend_queue(&socket).unwrap();
-        let callers: Vec<_> = (0..100).map(|_| queued().unwrap()).collect();
-        assert_eq!(callers.len(), 100);
     }
 
     #[test]
@@ -414,6 +339,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pleg.sock");
         let socket = UnixListener::bind(&path).unwrap();
-        assert_eq!(harm(&socket, &path, own_user()).unwrap(), None);
+        assert!(!is_harmed(&socket, &path).unwrap());
+    }
+
+    #[test]
+    fn a_queue_and_flags_that_a_run_has_changed_are_set_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        let socket = UnixListener::bind(&path).unwrap();
+        listen(&socket, Backlog::new(0).unwrap()).unwrap();
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_ASYNC)).unwrap();
+        set_again(&socket).unwrap();
+        let flags = OFlag::from_bits_retain(fcntl(&socket, FcntlArg::F_GETFL).unwrap());
+        assert!(!flags.contains(OFlag::O_ASYNC), "{flags:?}");
+        // None waits for the ones before it to be accepted.
+        let callers = (0..100).map(|_| UnixStream::connect(&path).unwrap());
+        assert_eq!(callers.collect::<Vec<_>>().len(), 100);
     }
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::io;
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,10 +15,10 @@ use node_config::{NodeConfig, ReadError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use topology::{EXIT_SOCKET_HARMED, Process, row};
+use topology::{EXIT_SOCKET_HARMED, Process};
 
 use crate::permitted::permitted;
-use crate::{Context, Harm, Lifecycle, UsersError, identities, restarts};
+use crate::{Context, Lifecycle, UsersError, identities, restarts};
 
 /// The one argument: the resolved node configuration.
 pub const NODE_CONFIG_FLAG: &str = "--node-config";
@@ -63,11 +62,10 @@ enum StartError {
     #[error("no listening socket was passed: LISTEN_FDS must name one Unix socket")]
     NoSocket,
     /// A run before has harmed it.
-    #[error("an earlier run, or root, has harmed the listening socket: it {harm}")]
-    SocketHarmed {
-        /// How.
-        harm: Harm,
-    },
+    #[error(
+        "nobody can connect to the listening socket any more: an earlier run has shut it down, or its name is gone or another socket's"
+    )]
+    SocketHarmed,
     /// The operating system refused.
     #[error("cannot {action}")]
     Io {
@@ -93,7 +91,7 @@ impl StartError {
             StartError::Usage { .. }
             | StartError::Config(ReadError::Format { .. })
             | StartError::Identities(UsersError::Identity(_)) => EXIT_BAD_CONFIGURATION,
-            StartError::SocketHarmed { .. } => EXIT_SOCKET_HARMED,
+            StartError::SocketHarmed => EXIT_SOCKET_HARMED,
             // What cannot be read or looked up now may be the next time.
             StartError::Config(ReadError::Io { .. })
             | StartError::Identities(UsersError::LookUp { .. })
@@ -137,24 +135,6 @@ where
     }
 }
 
-/// Refuses a socket that a run before has harmed, and mends what nobody can see.
-fn refuse_harmed(
-    socket: &UnixListener,
-    config: &NodeConfig,
-    process: Process,
-) -> Result<(), StartError> {
-    let failed = |action| move |source| StartError::Io { action, source };
-    let path = config.directories.socket(process);
-    let harm = restarts::harm(socket, &path, restarts::SYSTEMD);
-    if let Some(harm) = harm.map_err(failed("look at the listening socket"))? {
-        return Err(StartError::SocketHarmed { harm });
-    }
-    if row(process).root {
-        restarts::mend_queue(socket).map_err(failed("mend the queue of the listening socket"))?;
-    }
-    Ok(())
-}
-
 /// Closes what systemd keeps for a run before this one, and hands to each: that it is kept
 /// is enough.
 fn close_kept(inherited: &mut ListenFd) {
@@ -187,12 +167,18 @@ where
         .map_err(failed("take the listening socket"))?
         .ok_or(StartError::NoSocket)?;
     if record.is_some() {
-        refuse_harmed(&socket, &config, process)?;
+        let path = config.directories.socket(process);
+        match restarts::is_harmed(&socket, &path) {
+            Ok(false) => {}
+            Ok(true) => return Err(StartError::SocketHarmed),
+            Err(source) => return Err(failed("look at the listening socket")(source)),
+        }
+        restarts::set_again(&socket).map_err(failed("set up the listening socket"))?;
     }
     close_kept(&mut inherited);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(row(process).blocking_threads_max())
+        .max_blocking_threads(topology::row(process).blocking_threads_max())
         .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build()
         .map_err(failed("start the runtime"))?;

@@ -13,15 +13,12 @@ mod watch;
 
 use std::fmt::Write as _;
 
-use topology::{PROCESSES, Process, ProcessRow};
+use topology::{PROCESSES, Process, ProcessRow, SOCKET_BACKLOG};
 
 use names::{
     HEAD, LOOPBACK, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name,
 };
 pub use names::{PROGRAMS, service_name};
-
-/// Connections that queue while a process is down or starts.
-const BACKLOG: u32 = 1024;
 
 /// A file for systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +214,7 @@ fn socket(row: &ProcessRow) -> UnitFile {
          # Root's; who else may connect is on the access list that comes next.\n\
          SocketMode=0600\n\
          ExecStartPost={PROGRAMS}/supervisor --permit-callers={process}\n\
-         Backlog={BACKLOG}\n\
+         Backlog={SOCKET_BACKLOG}\n\
          # Callers wait for the next run, however often a process ends.\n\
          FlushPending=no\n\
          TriggerLimitIntervalSec=0\n\

@@ -23,8 +23,8 @@ pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{
-    BOOT_VARIABLE, EXIT_SOCKET_HARMED, Process, RESTARTS_VARIABLE, STATUS_SOCKET_FILE_NAME,
-    UnknownProcess, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
+    BOOT_VARIABLE, EXIT_SOCKET_HARMED, Process, RESTARTS_VARIABLE, SOCKET_BACKLOG,
+    STATUS_SOCKET_FILE_NAME, UnknownProcess, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
 };
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use sight::{Hidden, Sight};

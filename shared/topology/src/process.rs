@@ -43,7 +43,10 @@ pub const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
 /// is as nothing.
 pub const BOOT_VARIABLE: &str = "BULKHEAD_BOOT";
 
-/// Exit code of a process whose socket an earlier run has harmed (EX_UNAVAILABLE of sysexits.h),
+/// Connections to a process that queue while it is down or starts.
+pub const SOCKET_BACKLOG: u32 = 1024;
+
+/// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h),
 /// where systemd supervises it: `bulkhead-repair@.service` has systemd make another.
 pub const EXIT_SOCKET_HARMED: u8 = 69;
 

@@ -185,7 +185,7 @@ probed_manifest() {
       "name": "app",
       "image": "localhost/busybox:test",
       "command": ["sh", "-c", "while :; do sleep 1; done"],
-      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1, "timeoutSeconds": 10 },
       "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
     }],
     "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]

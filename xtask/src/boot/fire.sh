@@ -132,19 +132,22 @@ look_at_runtime() {
     now=$(running_tasks 2>/dev/null) || return
     echo >> /seen/looks-at-runtime
     [ "$(wc -l <<< "$now")" -le "$most_tasks" ] || echo "too many run: $now" >> /seen/wrong-in-runtime
-    [ -n "$(lacks_task "$now")" ] || return
-    sleep 0.3
-    now=$(running_tasks 2>/dev/null) || return
+    # A runtime that starts or stops may tell of some only; one that has ended never comes back.
+    for _ in $(seq 30); do
+        [ -n "$(lacks_task "$now")" ] || return
+        sleep 0.3
+        now=$(running_tasks 2>/dev/null) || return
+    done
     lacks_task "$now" >> /seen/wrong-in-runtime
 }
 # With since when they are ready: readiness that was lost and found shows there.
 published() { bulkhead pods --output json "${steady[@]}"; }
-# Calls wait for a process that is away; but that sync-loop does not tell of pods without a status
-# is only told.
+# Calls wait for a process that is away. Where sync-loop does not answer all the same, bulkhead
+# only says so.
 look_at_status() {
     local now
     if ! now=$(published 2> /seen/told); then
-        cat /seen/told >> /seen/unanswered
+        { echo "a call failed:"; cat /seen/told; } >> /seen/unanswered
         return
     fi
     echo >> /seen/looks-at-status

@@ -23,6 +23,7 @@ bad_configuration() {
     claim "with its configuration every process is ready" all_are_ready
 }
 
+kills_what_is_left() { [ "$(systemctl show --property=KillMode --value "bulkhead-$1.service")" = mixed ]; }
 left_runs() { readlink /proc/[0-9]*/exe | grep '^/slow/left$'; }
 leaves_a_child() {
     mkdir -p /slow
@@ -36,6 +37,7 @@ leaves_a_child() {
     runs_itself pleg
     claim "after it every process is ready" all_are_ready
     prove "what a process has left is gone before its next run" is_not left_runs
+    prove "systemd does not wait for it to end by itself" kills_what_is_left pleg
 }
 
 asked() { grep -q '"image":"a.io/x"' "$(state_of credential-provider)/asked"; }

@@ -50,8 +50,8 @@ SETTINGS
     claim "$1: a critical pod runs before the shutdown" is_ready critical
     claim "$1: a shutdown of the node is delayed" inhibits
     claim "$1: logind waits as long as the pods may take" waits_long_enough
-    # It then reads who delays a shutdown, and whoever keeps the lock for pod-worker-pool has
-    # it still.
+    # It then reads who delays a shutdown. That the lock is still kept for pod-worker-pool as
+    # well shows when that is killed.
     systemctl restart systemd-logind.service
     claim "$1: a shutdown is delayed after a restart of logind" inhibits
     systemctl --no-block poweroff

@@ -22,8 +22,11 @@ works_mixed() {
 upgrade_in_steps() {
     local process later="none"
     dpkg --unpack /packages/2.deb >> /dpkg.log 2>&1
+    systemd-sysusers bulkhead.conf
     systemctl daemon-reload
     prove "the later version prepares the node while the earlier runs" systemctl reload bulkhead-prepare.service
+    systemctl restart bulkhead-watch.service
+    claim "the later version watches the earlier" watch_is_active
     works_mixed "$later"
     for process in "$@"; do
         [ "$later" = none ] && later="$process" || later="$later, $process"

@@ -34,14 +34,13 @@ pub(super) struct Seen {
     priorities: BTreeMap<String, i32>,
     /// Which pods ran when the runtime last answered.
     alive: BTreeSet<String>,
-    /// The pods that were there at the first look, without those that have ended since: one
-    /// that is changed then does not begin anew. When pod-worker-pool is restarted during a
-    /// shutdown, sync-loop tells it of most of them only later.
+    /// The pods that were there at the first look. When pod-worker-pool is restarted during
+    /// a shutdown, sync-loop tells it of most of them only later.
     first: Option<BTreeSet<String>>,
 }
 
 impl Seen {
-    /// The pods that were there at the first look, and have not ended.
+    /// The pods that were there at the first look.
     pub(super) fn first(&self) -> Option<&BTreeSet<String>> {
         self.first.as_ref()
     }
@@ -55,7 +54,6 @@ impl Seen {
             let active = look.active.iter().map(|pod| pod.uid.clone());
             self.alive.iter().cloned().chain(active).collect()
         });
-        first.retain(|uid| look.workers.get(uid) != Some(&true));
         let came = look.active.iter().filter(|pod| !first.contains(&pod.uid));
         let rejected = came.map(|pod| pod.uid.clone()).collect();
         for pod in &look.active {
@@ -144,16 +142,6 @@ mod tests {
         assert_eq!(uids(&living), Vec::<&str>::new());
         let (living, _) = seen.look(&look(&[], &[], &[]));
         assert!(living.is_empty());
-    }
-
-    #[test]
-    fn a_pod_that_has_ended_with_the_node_does_not_begin_anew() {
-        let mut seen = Seen::default();
-        seen.look(&look(&["a"], &[("a", false)], &["a"]));
-        seen.look(&look(&[], &[("a", true)], &[]));
-        assert_eq!(seen.first(), Some(&BTreeSet::new()));
-        let (_, rejected) = seen.look(&look(&["a"], &[("a", false)], &[]));
-        assert_eq!(rejected, BTreeSet::from(["a".to_owned()]));
     }
 
     #[test]

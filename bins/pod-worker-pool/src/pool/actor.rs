@@ -28,8 +28,7 @@ use crate::relist::{Relist, Relister};
 use crate::shutdown_kills::{rejection, tell_rejection};
 use crate::steps::{self, Outcome, Retry, StepContext, StepError};
 
-/// What a wait after an error is lengthened by at most, so that pods that failed together do
-/// not come back together.
+/// A wait after an error is at most so much longer: pods that failed together spread.
 const JITTER: f64 = 0.5;
 
 /// What the actor is made from.
@@ -532,6 +531,7 @@ impl Actor {
                 let identity = entry.worker.identity().clone();
                 self.changed(uid);
                 if finished {
+                    self.startable.has_ended(uid);
                     self.release_name(&identity.full_name(), uid);
                 } else {
                     self.due_now(uid);
@@ -589,7 +589,7 @@ impl Actor {
         let Some(entry) = self.workers.get(uid) else {
             return;
         };
-        // Until the runtime is listed, and logind has answered, everybody waits, and that says
+        // Until the runtime is listed, and logind was asked, everybody waits, and that says
         // nothing of the pods.
         let all_wait = self.startable.of(uid) == Start::Later || !self.is_listed();
         if entry.worker.is_waiting() && all_wait {

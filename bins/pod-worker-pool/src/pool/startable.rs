@@ -10,7 +10,7 @@ pub(crate) enum Startable {
     All,
     /// None yet: this process does not know yet whether the node shuts down.
     Unknown,
-    /// The node shuts down: only those that were there when that began.
+    /// The node shuts down: only those that were there when that began, and have not ended.
     Only(BTreeSet<String>),
 }
 
@@ -29,6 +29,13 @@ impl Startable {
             Startable::Unknown => Start::Later,
             Startable::Only(uids) if uids.contains(uid) => Start::Now,
             Startable::Only(_) => Start::Never,
+        }
+    }
+    /// A pod has ended. Where that is since the node shuts down, it does not begin anew,
+    /// whatever its source changes.
+    pub(super) fn has_ended(&mut self, uid: &str) {
+        if let Startable::Only(uids) = self {
+            uids.remove(uid);
         }
     }
 }

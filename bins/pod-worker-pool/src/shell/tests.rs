@@ -49,6 +49,10 @@ struct Pool {
     runs: u32,
     logind: SimulatedLogind,
     shutdown: Vec<ShutdownGroup>,
+    /// Has the process that runs end by itself.
+    stop: CancellationToken,
+    /// What is kept open for it, as by a supervisor.
+    lifecycle: Lifecycle,
 }
 
 impl Pool {
@@ -58,7 +62,10 @@ impl Pool {
         runtime.add_image(IMAGE, true);
         let hub = MemoryHub::new();
         let identities = Arc::new(Identities::from_base(600_000).unwrap());
+        let stop = CancellationToken::new();
         let mut pool = Pool {
+            lifecycle: Lifecycle::unsupervised(stop.clone()),
+            stop,
             source: FakeSource::start(&hub, &identities),
             runtime,
             hub,
@@ -78,6 +85,8 @@ impl Pool {
         self.process = None;
         self.hub.kill(Process::PodWorkerPool);
         self.runs += 1;
+        self.stop = CancellationToken::new();
+        self.lifecycle = Lifecycle::unsupervised(self.stop.clone());
         let root = self.state.path();
         let directories = DirectoryLayout {
             root_dir: ROOT_DIR.into(),
@@ -96,7 +105,7 @@ impl Pool {
             identities: Arc::clone(&self.identities),
             boot_id: format!("run-{}", self.runs),
             seed: 1,
-            lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
+            lifecycle: self.lifecycle.clone(),
         };
         let opened = crate::Opened {
             runtime: Arc::new(self.runtime.clone()),

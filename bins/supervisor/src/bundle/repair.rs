@@ -1,5 +1,5 @@
 //! What is done for a service of the bundle that systemd does not start again by itself, by
-//! `bulkhead-repair@.service`: one whose socket an earlier run has harmed, and one that
+//! `bulkhead-repair@.service`: one whose socket an earlier run has shut down, and one that
 //! ended so often that it reached systemd's limit of starts.
 
 use std::io;

@@ -55,6 +55,27 @@ async fn pods_start_after_a_shutdown_that_was_cancelled_while_the_bus_was_away()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lock_is_kept_for_the_next_run_where_this_one_is_stopped_while_pods_end() {
+    let mut pool = guarded().await;
+    pool.run(&pod_running("a", "u1", &["slow-term", "8000"]))
+        .await;
+    pool.logind.shut_down(true);
+    eventually("the pod is asked to end", || {
+        let history = pool.runtime.history();
+        let mut history = history.iter();
+        history.any(|entry| entry.happening == Happening::Terminated)
+    })
+    .await;
+    // While somebody watches, the process takes its time to stop.
+    let mut client = ObservationsClient::new(pool.channel(Process::StatusSyncer));
+    let watch = client.watch_observations(v1::WatchObservationsRequest {});
+    let _watch = watch.await.unwrap();
+    pool.stop.cancel();
+    pool.process.take().unwrap().await.unwrap();
+    assert!(pool.logind.is_delayed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_start_after_a_shutdown_of_which_logind_knows_nothing_after_its_own_restart() {
     let pool = guarded().await;
     pool.run(&pod_running("a", "u1", &["run"])).await;
