@@ -29,7 +29,7 @@ leaves_a_child() {
     mkdir -p /slow
     cp /bin/sleep /slow/left
     # It ends by no signal that can be ignored.
-    printf '#!/bin/sh\ntrap "" TERM\nsetsid /slow/left 1000 &\n' > /slow/leaves
+    printf '#!/bin/sh\ntrap "" TERM\nsetsid /slow/left 1000 &\nsleep 5\n' > /slow/leaves
     chmod 755 /slow/leaves
     runs_instead pleg /slow/leaves
     systemctl restart --no-block bulkhead-pleg.service
@@ -45,7 +45,8 @@ pull_is_tried() { bulkhead describe private | grep -q 'ErrImagePull\|ImagePullBa
 accusation_is_shown() { bulkhead status | grep -q 'credential-provider refused uid 0 .*foreign-service'; }
 program_failed() { bulkhead events | grep -q FailedCredentialProvider; }
 # It notes what it was asked, in the one directory where it may write, accuses
-# pod-worker-pool, which asks its starter, and answers.
+# pod-worker-pool, which asks its starter, and answers. Its accuser lives on for a second:
+# who accuses is known by the service that its pid is in.
 gives_credentials() {
     local pool run='/usr/libexec/bulkhead/supervisor --config=/etc/bulkhead/kubelet.yaml --image-credential-provider-config=/credentials/config.json --image-credential-provider-bin-dir=/credentials/programs --prepare'
     rm -f "$(state_of credential-provider)/asked"
@@ -53,7 +54,7 @@ gives_credentials() {
     cat > /credentials/programs/program <<'PROGRAM'
 #!/bin/sh
 cat > /var/lib/bulkhead/credential-provider/asked
-perl -MSocket -e 'socket(S, PF_UNIX, SOCK_DGRAM, 0); send(S, "X_BULKHEAD_REFUSED=0 POOL foreign-service 2", 0, pack_sockaddr_un("/run/bulkhead/watch/credential-provider.notify")) for 1, 2'
+perl -MSocket -e 'socket(S, PF_UNIX, SOCK_DGRAM, 0); send(S, "X_BULKHEAD_REFUSED=0 POOL foreign-service 2", 0, pack_sockaddr_un("/run/bulkhead/watch/credential-provider.notify")) for 1, 2; sleep 1'
 echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Image","auth":{}}'
 PROGRAM
     cat > /credentials/config.json <<'CONFIG'
