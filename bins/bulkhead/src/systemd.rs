@@ -361,6 +361,12 @@ mod tests {
             ("active", "running", "success", v1::ProcessState::Ready),
             ("activating", "start", "success", v1::ProcessState::Starting),
             (
+                "activating",
+                "auto-restart-queued",
+                "signal",
+                v1::ProcessState::Backoff,
+            ),
+            (
                 "deactivating",
                 "stop-sigterm",
                 "success",

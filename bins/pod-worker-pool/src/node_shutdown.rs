@@ -13,12 +13,13 @@ mod seen;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use clock::WallClock;
-use node_config::{NodeConfig, ShutdownGroup};
+use node_config::{LOGIN_MANAGER, NodeConfig, ShutdownGroup};
 use pod::metadata::system_priority;
 use pod::node_shutdown::{TERMINATED, TERMINATED_MESSAGE};
 use pod_lifecycle::DesiredPod;
@@ -179,7 +180,8 @@ impl NodeShutdown {
             false => {
                 self.let_all_start().await;
                 self.forget_begun().await;
-                let limit = delay::raise(&*self.login, self.total()).await?;
+                let directory = Path::new(LOGIN_MANAGER);
+                let limit = delay::raise(&*self.login, directory, self.total()).await?;
                 let why = "pods are ended gracefully";
                 let lock = self.login.delay_shutdown("bulkhead", why).await?;
                 // systemd would keep that of an earlier process beside it.

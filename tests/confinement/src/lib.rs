@@ -59,7 +59,7 @@ const OF_SYSTEMD: [&str; 16] = [
     "WATCHDOG_PID",
 ];
 
-/// What is taken of the mode of each new file, as `/proc` writes it.
+/// The file mode creation mask of each process (umask(2)), as `/proc` writes it.
 const UMASK: &str = "0077";
 
 /// What is found of a running process.

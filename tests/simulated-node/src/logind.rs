@@ -13,8 +13,9 @@ use system_bus::{Error, Logind, ShutdownSignals};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
-/// How long it waits at most.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// How long it waits at most: longer than the pods of any test may take, or pod-worker-pool
+/// would write to the configuration of the logind of this machine.
+const LONGEST_DELAY: Duration = Duration::from_secs(120);
 
 /// The logind of a simulated node. Clones are the same.
 #[derive(Clone, Debug, Default)]

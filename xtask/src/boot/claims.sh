@@ -170,9 +170,8 @@ nothing_is_left() {
     [ -z "$(systemctl list-unit-files --no-legend 'bulkhead*')" ]
 }
 
-# A pod with a volume in memory.
 web_manifest() { probed_manifest web; }
-# probed_manifest NAME: a static pod that is ready once a probe has succeeded.
+# probed_manifest NAME: a static pod with a volume in memory, ready once a probe has succeeded.
 probed_manifest() {
     cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
 {

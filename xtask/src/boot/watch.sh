@@ -83,8 +83,7 @@ starts() { journalctl --no-pager --output=cat UNIT=bulkhead-pleg.service | grep 
 accepts_nobody() {
     is_not perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); exit !connect(S, pack_sockaddr_un("/run/bulkhead/pleg.sock"))'
 }
-# A caller that does not wait is turned away. Who serves accepts so many at once.
-# Whether few callers are let in who are not accepted; those of one look are closed with it.
+# Whether of nine callers that do not wait one is turned away.
 queue_is_short() {
     perl -MSocket=:DEFAULT,SOCK_NONBLOCK -e 'for (1 .. 9) { socket($s[$_], PF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0); connect($s[$_], pack_sockaddr_un("/run/bulkhead/pleg.sock")) or exit !$!{EAGAIN} } exit 1'
 }

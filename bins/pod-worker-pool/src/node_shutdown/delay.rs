@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use node_config::LOGIN_MANAGER;
 use state_file::SAVE_MAY_TAKE;
 use system_bus::{Error, Logind};
 
@@ -23,20 +22,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// restarted. Nobody waits for what is not used.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// Has logind wait so long, and some time more. What is left to say when it does not wait at
-/// least so long.
-pub(super) async fn raise(login: &dyn Logind, wanted: Duration) -> Result<Option<String>, Error> {
+/// Has logind, whose configuration is in `directory`, wait so long, and some time more. What is
+/// left to say when it does not wait at least so long.
+pub(super) async fn raise(
+    login: &dyn Logind,
+    directory: &Path,
+    wanted: Duration,
+) -> Result<Option<String>, Error> {
     let asked = wanted.saturating_add(MARGIN);
     if login.longest_delay().await? >= asked {
         return Ok(None);
     }
-    let writing = blocking::spawn(move || write(Path::new(LOGIN_MANAGER), asked));
+    let place = directory.to_owned();
+    let writing = blocking::spawn(move || write(&place, asked));
     let written = match tokio::time::timeout(SAVE_MAY_TAKE, writing).await {
         Ok(written) => written.unwrap_or(Ok(())),
         Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
     };
     if let Err(error) = written {
-        let path = Path::new(LOGIN_MANAGER).join(FILE);
+        let path = directory.join(FILE);
         tracing::warn!(%error, path = %path.display(), "logind cannot be told to wait longer");
     }
     login.reload().await?;
@@ -74,7 +78,64 @@ fn content(wanted: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use async_trait::async_trait;
+    use system_bus::ShutdownSignals;
+
     use super::*;
+
+    /// One that waits so long whatever it is told.
+    #[derive(Debug)]
+    struct WaitsFor(Duration);
+
+    #[async_trait]
+    impl Logind for WaitsFor {
+        async fn delay_shutdown(&self, _who: &str, _why: &str) -> Result<OwnedFd, Error> {
+            panic!("nobody delays a shutdown here")
+        }
+
+        async fn longest_delay(&self) -> Result<Duration, Error> {
+            Ok(self.0)
+        }
+
+        async fn is_shutting_down(&self) -> Result<bool, Error> {
+            Ok(false)
+        }
+
+        async fn signals(&self) -> Result<ShutdownSignals, Error> {
+            Ok(ShutdownSignals::new(futures_util::stream::pending()))
+        }
+
+        async fn reload(&self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    const WANTED: Duration = Duration::from_secs(20);
+
+    #[tokio::test(start_paused = true)]
+    async fn logind_is_to_wait_longer_than_the_pods_may_take() {
+        for (waits, is_written, is_told) in [(5, true, true), (20, true, false), (35, false, false)]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let login = WaitsFor(Duration::from_secs(waits));
+            let told = raise(&login, directory.path(), WANTED).await.unwrap();
+            assert_eq!(told.is_some(), is_told, "{waits} s: {told:?}");
+            let written = fs::read_to_string(directory.path().join(FILE));
+            assert_eq!(written.is_ok(), is_written, "{waits} s");
+            assert!(written.is_err() || written.unwrap().ends_with("=35\n"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_is_guarded_though_the_disk_of_the_configuration_hangs() {
+        blocking::stay_on_this_thread(|| Box::pin(std::future::pending()));
+        let login = WaitsFor(Duration::from_secs(5));
+        let raised = raise(&login, Path::new("/nowhere"), WANTED);
+        let told = tokio::time::timeout(Duration::from_secs(60), raised).await;
+        assert!(told.unwrap().unwrap().is_some());
+    }
 
     #[test]
     fn logind_can_read_how_long_it_shall_wait_in_whole_seconds() {

@@ -28,7 +28,7 @@ use crate::relist::{Relist, Relister};
 use crate::shutdown_kills::{rejection, tell_rejection};
 use crate::steps::{self, Outcome, Retry, StepContext, StepError};
 
-/// A wait after an error is at most so much longer: pods that failed together spread.
+/// A wait after an error is at most so much longer, so that not all pods come back at once.
 const JITTER: f64 = 0.5;
 
 /// What the actor is made from.

@@ -1,6 +1,7 @@
 //! A shutdown of the node, as the whole process carries it out.
 
 use futures_util::FutureExt as _;
+use pod::node_shutdown::REJECTED;
 
 use super::*;
 
@@ -97,11 +98,32 @@ async fn a_pod_that_is_changed_after_it_has_ended_with_the_node_does_not_begin_a
         desired_pod_uids: vec!["u1".to_owned()],
         delivered_sources: vec!["file".to_owned()],
     };
-    for _ in 0..20 {
-        let _ = pool.workers().update_pod(update(&pod)).await;
-        let _ = pool.workers().sync_known_pods(known.clone()).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let mut client = ObservationsClient::new(pool.channel(Process::StatusSyncer));
+    let watch = client.watch_observations(v1::WatchObservationsRequest {});
+    let mut stream = watch.await.unwrap().into_inner();
+    let is_rejected = async {
+        while let Some(message) = stream.message().await.unwrap() {
+            if let Some(Observed::Observation(observation)) = message.message
+                && observation.failed_reason == REJECTED
+            {
+                return;
+            }
+        }
+    };
+    let told_again = async {
+        for _ in 0..100 {
+            let _ = pool.workers().update_pod(update(&pod)).await;
+            let _ = pool.workers().sync_known_pods(known.clone()).await;
+        }
+        std::future::pending().await
+    };
+    let rejected = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::select! {
+            () = is_rejected => {}
+            never = told_again => never,
+        }
+    });
+    assert!(rejected.await.is_ok());
     assert_eq!(pool.runtime.sandboxes().len(), 1);
 }
 
