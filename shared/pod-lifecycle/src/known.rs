@@ -8,8 +8,8 @@
 //! ```text
 //! instance:
 //!   (nothing) --start refused--> StartRefused
-//!   StartRefused --about to be started--> (nothing)
-//!   (nothing), StartRefused --about to be started, with a hook--> PostStart
+//!   StartRefused --about to be started, or runs--> (nothing)
+//!   (nothing), StartRefused --about to be started, or runs, with a hook--> PostStart
 //!   PostStart --hook ended well--> (nothing)
 //!   PostStart --start refused--> StartRefused
 //!   PostStart --stop ordered--> Stopping
@@ -26,6 +26,8 @@
 //!   not a start that was abandoned, whatever the words of its message: it counts as a
 //!   crash, and waits like one.
 //! - about to be started: before a start. What was refused before says nothing of it.
+//! - runs: the start was refused because another had taken effect. For example, this
+//!   process was restarted, and the call of the process before it was carried out.
 //! - stop ordered: for a reason of its own while the pod lives on, or with its pod.
 //! - stopped, and unknown still: the runtime did not know whether it ran, was told to
 //!   stop it, and does not know yet. What it cannot stop it may be able to remove.
@@ -69,7 +71,10 @@ pub struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceKnown {
     /// The runtime refused to start it.
-    StartRefused,
+    StartRefused {
+        /// Whether its postStart hook is due if it runs after all.
+        hook_is_due: bool,
+    },
     /// It has a postStart hook that has not ended well.
     PostStart(PostStart),
     /// It is being stopped.
@@ -102,7 +107,7 @@ pub enum SandboxKnown {
 impl InstanceKnown {
     fn reason(self) -> Option<KillReason> {
         match self {
-            InstanceKnown::StartRefused | InstanceKnown::PostStart(_) => None,
+            InstanceKnown::StartRefused { .. } | InstanceKnown::PostStart(_) => None,
             InstanceKnown::Stopping { reason, .. } | InstanceKnown::Unstoppable { reason, .. } => {
                 reason
             }
@@ -112,7 +117,7 @@ impl InstanceKnown {
 
     fn stop(self) -> Option<Stop> {
         match self {
-            InstanceKnown::StartRefused
+            InstanceKnown::StartRefused { .. }
             | InstanceKnown::PostStart(_)
             | InstanceKnown::Killed(_) => None,
             InstanceKnown::Stopping { stop, .. } | InstanceKnown::Unstoppable { stop, .. } => {
@@ -123,7 +128,7 @@ impl InstanceKnown {
 
     fn stop_mut(&mut self) -> Option<&mut Stop> {
         match self {
-            InstanceKnown::StartRefused
+            InstanceKnown::StartRefused { .. }
             | InstanceKnown::PostStart(_)
             | InstanceKnown::Killed(_) => None,
             InstanceKnown::Stopping { stop, .. } | InstanceKnown::Unstoppable { stop, .. } => {
@@ -137,14 +142,16 @@ impl Known {
     /// What an earlier process has recorded.
     #[must_use]
     pub fn of_record(record: &Record) -> Known {
-        let refused = record.refused_starts.iter();
-        let refused = refused.map(|id| (id.clone(), InstanceKnown::StartRefused));
         let post_starts = record.post_starts.iter();
         let post_starts = post_starts
             // One that was begun goes on, or has ended: nobody will know.
             .filter(|(_, how_far)| **how_far != PostStart::Begun)
             .map(|(id, how_far)| (id.clone(), InstanceKnown::PostStart(*how_far)));
-        let mut instances: BTreeMap<String, InstanceKnown> = refused.chain(post_starts).collect();
+        let refused = record.refused_starts.iter().map(|id| {
+            let hook_is_due = record.post_starts.contains_key(id);
+            (id.clone(), InstanceKnown::StartRefused { hook_is_due })
+        });
+        let mut instances: BTreeMap<String, InstanceKnown> = post_starts.chain(refused).collect();
         for (id, reason) in &record.kills {
             instances.insert(id.clone(), InstanceKnown::Killed(*reason));
         }
@@ -172,10 +179,13 @@ impl Known {
         record.stops = stops.collect();
         let post_starts = instances().filter_map(|(id, it)| match it {
             InstanceKnown::PostStart(how_far) => Some((id.clone(), *how_far)),
+            // In both lists.
+            InstanceKnown::StartRefused { hook_is_due: true } => Some((id.clone(), PostStart::Due)),
             _ => None,
         });
         record.post_starts = post_starts.collect();
-        let refused = instances().filter(|(_, it)| **it == InstanceKnown::StartRefused);
+        let refused =
+            instances().filter(|(_, it)| matches!(it, InstanceKnown::StartRefused { .. }));
         record.refused_starts = refused.map(|(id, _)| id.clone()).collect();
         record.resources.clone_from(&self.resources);
         record.kept_resources.clone_from(&self.kept_resources);
@@ -196,7 +206,7 @@ impl Known {
     /// Whether an instance is shown as abandoned though its start was refused.
     #[must_use]
     pub fn start_was_refused(&self, id: &str) -> bool {
-        self.instance(id) == Some(InstanceKnown::StartRefused)
+        matches!(self.instance(id), Some(InstanceKnown::StartRefused { .. }))
     }
 
     /// How far the postStart hook of an instance is.
@@ -239,22 +249,16 @@ impl Known {
 
     // ---- what steps note
 
-    /// The runtime has not started an instance, because of its program or for another
-    /// reason. The last answer counts: a start that failed before the instance was touched
-    /// says nothing of one that came after it.
-    pub fn note_answer_to_start(&mut self, id: String, is_refused: bool) {
-        if !is_refused {
-            if self.start_was_refused(&id) {
-                self.instances.remove(&id);
-            }
-            return;
-        }
-        let known = self
-            .instances
-            .entry(id)
-            .or_insert(InstanceKnown::StartRefused);
-        if matches!(known, InstanceKnown::PostStart(_)) {
-            *known = InstanceKnown::StartRefused;
+    /// The runtime refused to start an instance. One that is being stopped by now is not
+    /// concerned.
+    pub fn note_refused_start(&mut self, id: String) {
+        let hook = self.post_start(&id);
+        let refused = InstanceKnown::StartRefused {
+            hook_is_due: hook == Some(PostStart::Due),
+        };
+        let known = self.instances.entry(id).or_insert(refused);
+        if hook.is_some() {
+            *known = refused;
         }
     }
 
@@ -262,7 +266,7 @@ impl Known {
     /// postStart hook of one that was not started before is due, if it is started now.
     pub fn note_start(&mut self, id: &str, has_post_start: bool) -> bool {
         let known = self.instance(id);
-        if known.is_some_and(|known| known != InstanceKnown::StartRefused) {
+        if known.is_some() && !self.start_was_refused(id) {
             return false;
         }
         if !has_post_start {
@@ -324,7 +328,7 @@ impl Known {
                 stop,
             },
             Some(
-                InstanceKnown::StartRefused
+                InstanceKnown::StartRefused { .. }
                 | InstanceKnown::PostStart(_)
                 | InstanceKnown::Killed(_),
             )
@@ -463,7 +467,10 @@ impl Known {
 fn after(known: InstanceKnown, id: &str, observation: &Observation) -> Option<InstanceKnown> {
     let shown = observation.container(id)?;
     match known {
-        InstanceKnown::StartRefused => Some(known),
+        InstanceKnown::StartRefused { hook_is_due } if shown.state.is_running() => {
+            hook_is_due.then_some(InstanceKnown::PostStart(PostStart::Due))
+        }
+        InstanceKnown::StartRefused { .. } => Some(known),
         InstanceKnown::PostStart(_) => {
             let waits = shown.state == ContainerState::Created || shown.state.may_run();
             waits.then_some(known)

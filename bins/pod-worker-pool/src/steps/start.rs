@@ -171,9 +171,8 @@ fn failed_start(
     error: StartError,
     memory: &mut Memory,
 ) -> StepError {
-    if let Some(id) = error.not_started.clone() {
-        let is_refused = !error.was_forestalled;
-        memory.known.note_answer_to_start(id, is_refused);
+    if let Some(id) = error.refused_start.clone() {
+        memory.known.note_refused_start(id);
     }
     if !error.has_name_conflict && !error.was_forestalled {
         let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));

@@ -15,9 +15,9 @@ pub(crate) struct StartError {
     pub(super) has_name_conflict: bool,
     /// A call of an earlier process is why: it does the same, or spoilt the instance.
     pub(super) was_forestalled: bool,
-    /// The instance that the runtime answered that it has not started: because of its
-    /// program unless that was forestalled.
-    pub(super) not_started: Option<String>,
+    /// The instance that the runtime refused to start, because of its program or for
+    /// another reason of its own.
+    pub(super) refused_start: Option<String>,
 }
 
 impl StartError {
@@ -29,7 +29,7 @@ impl StartError {
             announced_as: None,
             has_name_conflict: false,
             was_forestalled: false,
-            not_started: None,
+            refused_start: None,
         }
     }
 
@@ -73,10 +73,11 @@ impl StartError {
         };
         // What is asked before the start says nothing of the instance when it fails.
         let is_answered = error.is_of("StartContainer") && !error.is_no_answer();
+        let is_refused = is_answered && !was_forestalled;
         let error = StepError::from(error);
         StartError {
             was_forestalled,
-            not_started: is_answered.then(|| id.to_owned()),
+            refused_start: is_refused.then(|| id.to_owned()),
             retry: match was_forestalled {
                 true => Retry::SOON,
                 false => error.retry,
@@ -91,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_to_the_start_itself_tells_that_an_instance_was_not_started() {
+    fn only_a_refusal_of_the_start_itself_counts_as_one() {
         for (method, kind, expected) in [
             ("StartContainer", RuntimeErrorKind::Other, Some("a")),
-            ("StartContainer", RuntimeErrorKind::NotStartable, Some("a")),
+            ("StartContainer", RuntimeErrorKind::NotStartable, None),
             ("StartContainer", RuntimeErrorKind::Unavailable, None),
             ("ContainerStatus", RuntimeErrorKind::Other, None),
         ] {
             let error = RuntimeError::new(method, kind, "");
-            let told = StartError::of_start("a", true, error).not_started;
-            assert_eq!(told.as_deref(), expected, "{method} {kind:?}");
+            let refused = StartError::of_start("a", true, error).refused_start;
+            assert_eq!(refused.as_deref(), expected, "{method} {kind:?}");
         }
     }
 }

@@ -139,7 +139,7 @@ fn what_is_known_of_stops_and_refused_starts_survives_in_the_record() {
     known.order_stop("a", GRACE, at);
     known.note_kill("b", KillReason::DefinitionChanged);
     known.order_stop("c", GRACE, at);
-    known.note_answer_to_start("d".to_owned(), true);
+    known.note_refused_start("d".to_owned());
     let mut record = Record::default();
     known.write_to(&mut record);
     let mut after = Known::of_record(&record);
@@ -163,7 +163,7 @@ fn what_is_known_of_stops_and_refused_starts_survives_in_the_record() {
 fn a_refusal_says_nothing_of_the_next_start() {
     let mut known = Known::default();
     assert!(!known.note_start("a", false), "nothing was known of it");
-    known.note_answer_to_start("a".to_owned(), true);
+    known.note_refused_start("a".to_owned());
     assert!(known.note_start("a", false));
     assert!(!known.start_was_refused("a"));
     known.note_kill("a", KillReason::DefinitionChanged);
@@ -179,13 +179,52 @@ fn the_hook_of_an_instance_that_is_started_at_last_is_due() {
         assert!(!known.note_start("a", true), "it is known by now");
         assert_eq!(known.post_start("a"), Some(PostStart::Due));
         // The runtime has not started it, and shows it as made still.
-        known.note_answer_to_start("a".to_owned(), true);
+        known.note_refused_start("a".to_owned());
         assert_eq!(known.post_start("a"), None);
     }
     known.note_start("a", true);
     known.note_begun_post_start("a");
     assert!(!known.note_start("a", true));
     assert_eq!(known.post_start("a"), Some(PostStart::Begun));
+}
+
+#[test]
+fn the_hook_of_an_instance_that_runs_though_its_start_was_refused_is_due() {
+    for (state, expected) in [
+        (ContainerState::Created, None),
+        (ContainerState::Unknown, None),
+        (ContainerState::StartAbandoned(exit()), None),
+        (exited(), None),
+        (running(), Some(PostStart::Due)),
+    ] {
+        for is_restarted in [false, true] {
+            let mut known = Known::default();
+            known.note_start("c0", true);
+            known.note_refused_start("c0".to_owned());
+            if is_restarted {
+                let mut record = Record::default();
+                known.write_to(&mut record);
+                known = Known::of_record(&record);
+            }
+            known.observed(&observed([container(0, state.clone())]));
+            assert_eq!(known.post_start("c0"), expected, "{state:?}");
+            assert_eq!(known.start_was_refused("c0"), expected.is_none());
+        }
+    }
+    let mut known = Known::default();
+    known.note_refused_start("c0".to_owned());
+    known.observed(&observed([container(0, running())]));
+    assert_eq!(known.instance("c0"), None, "it has no hook");
+}
+
+#[test]
+fn a_hook_that_was_begun_is_not_due_again_by_a_refused_start() {
+    let mut known = Known::default();
+    known.note_start("c0", true);
+    known.note_begun_post_start("c0");
+    known.note_refused_start("c0".to_owned());
+    known.observed(&observed([container(0, running())]));
+    assert_eq!(known.post_start("c0"), None);
 }
 
 #[test]
