@@ -170,6 +170,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let delay = lock(&self.0.faults).start_delay;
         let connection = self.connection();
         self.perform("StartContainer", millis(40), move |runtime| async move {
+            runtime.fails("StartContainer", &id)?;
             lock(&runtime.0.state).begin_start(&id)?;
             runtime.linger(delay).await;
             if connection != runtime.connection() {

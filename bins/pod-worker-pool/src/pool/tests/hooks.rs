@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use simulated_runtime::{Entry, Faults, Happening};
 use tokio::time::Instant;
 
-use super::{finished, running};
+use super::{calls, finished, running};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 /// A hook that takes so long and exits with this.
@@ -292,6 +292,35 @@ async fn a_post_start_hook_is_begun_once_though_the_pool_dies_at_any_time() {
         assert_eq!(entries(&node, |it| *it == Happening::Started).len(), 1);
     }
     assert!(unheard <= 2, "{unheard} of 50 hooks were never begun");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_start_hook_is_begun_where_only_the_start_of_the_run_before_took_effect() {
+    let mut node = TestNode::new();
+    node.runtime.set_faults(Faults {
+        start_delay: Duration::from_secs(5),
+        ..Faults::NONE
+    });
+    let pod = with(json!({"postStart": hook(1, 0)}), &["run"]);
+    node.create(&pod).await;
+    let starts = |node: &TestNode| calls(node, "StartContainer");
+    eventually("it is being started", || starts(&node) == 1).await;
+    // The call has reached the runtime by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.kill();
+    node.runtime.set_faults(Faults::NONE);
+    let id = node.runtime.containers()[0].id.clone();
+    node.runtime.set_call_fails("StartContainer", &id, true);
+    node.start();
+    node.create(&pod).await;
+    assert_eq!(running(&node, "u1").await, id);
+    assert!(starts(&node) >= 2, "the next run was refused the start");
+    hook_begun(&node).await;
+    eventually("it counts as started", || {
+        shown(&node, &id) == Some(RuntimeState::Running)
+    })
+    .await;
+    assert_eq!(hooks_begun(&node), 1);
 }
 
 #[tokio::test(start_paused = true)]
