@@ -179,7 +179,7 @@ impl Known {
         record.stops = stops.collect();
         let post_starts = instances().filter_map(|(id, it)| match it {
             InstanceKnown::PostStart(how_far) => Some((id.clone(), *how_far)),
-            // In both lists.
+            // It is in `refused_starts` too.
             InstanceKnown::StartRefused { hook_is_due: true } => Some((id.clone(), PostStart::Due)),
             _ => None,
         });
