@@ -26,8 +26,9 @@
 //!   not a start that was abandoned, whatever the words of its message: it counts as a
 //!   crash, and waits like one.
 //! - about to be started: before a start. What was refused before says nothing of it.
-//! - runs: the start was refused because another had taken effect. For example, this
-//!   process was restarted, and the call of the process before it was carried out.
+//! - runs: an earlier start succeeded, though the last one was refused. For example, this
+//!   process was restarted, and the runtime still carried out the StartContainer call of
+//!   the process before it.
 //! - stop ordered: for a reason of its own while the pod lives on, or with its pod.
 //! - stopped, and unknown still: the runtime did not know whether it ran, was told to
 //!   stop it, and does not know yet. What it cannot stop it may be able to remove.

@@ -24,9 +24,8 @@ pub struct Record {
     #[serde(default)]
     pub post_starts: BTreeMap<String, PostStart>,
     /// Instances that the runtime refused to start, by container id. What it says of them
-    /// may read like a start whose caller went away, which is made again.
-    /// One with a postStart hook is among `post_starts` too: its hook is due if it runs
-    /// after all.
+    /// may read like a start whose caller went away, which is made again. One with a
+    /// postStart hook is among `post_starts` too: its hook is due if it runs after all.
     #[serde(default)]
     pub refused_starts: BTreeSet<String>,
     /// What instances run with that was changed since they were made, by container id.

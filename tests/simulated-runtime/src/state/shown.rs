@@ -35,6 +35,8 @@ pub struct ContainerView {
     pub pod_uid: String,
     /// Its name in the pod.
     pub name: String,
+    /// Whether a start of it was begun and has not ended.
+    pub is_starting: bool,
     /// Whether it runs.
     pub running: bool,
     /// What it was made from.
@@ -227,6 +229,7 @@ fn view(id: &str, container: &SimulatedContainer) -> ContainerView {
         id: id.to_owned(),
         pod_uid: pod_uid.to_owned(),
         name: name.to_owned(),
+        is_starting: container.is_starting,
         running: container.state == ContainerState::ContainerRunning,
         config: Arc::clone(&container.config),
     }
