@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "containerd/envelope",
         "containerd/tasks",
         "containerd/task_service",
+        "containerd/process_details",
     ]
     .map(|name| root.join(format!("{name}.proto")));
     let descriptors = protox::compile(files, [&root])?;

@@ -9,7 +9,7 @@ mod deadlines;
 mod exec_output;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -316,6 +316,10 @@ impl ContainerRuntime for CriClient {
 
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
         tasks::delete(&self.tasks, container_id).await
+    }
+
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        tasks::running_commands(&self.tasks, container_id).await
     }
 
     async fn list_containers(

@@ -3,7 +3,7 @@
 //! Requests and answers are the CRI's own messages; what a method returns is unwrapped
 //! where the message has only one field.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -78,6 +78,11 @@ pub trait ContainerRuntime: Send + Sync {
     /// keeps the container from being removed; whether there was anything. Idempotent.
     /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError>;
+
+    /// The commands that run in a container by [`exec_sync`](Self::exec_sync), whoever
+    /// asked for them: an id for each, of the runtime's own choice.
+    /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError>;
 
     /// The containers that match the filter.
     async fn list_containers(

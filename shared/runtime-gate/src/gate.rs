@@ -1,7 +1,7 @@
 //! [`Gate`]: the decorator. Which calls are judged, and where the facts for it come
 //! from. What is judged is in `request`; everything else goes through untouched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,21 +56,11 @@ fn look_was_too_slow() -> RuntimeError {
 
 /// Why a call does not go through: the gate's own word, or the runtime's when it was
 /// asked for a fact.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum Stop {
-    Denied(Denial),
-    Failed(RuntimeError),
-}
-
-impl From<Denial> for Stop {
-    fn from(denial: Denial) -> Stop {
-        Stop::Denied(denial)
-    }
-}
-
-impl From<RuntimeError> for Stop {
-    fn from(error: RuntimeError) -> Stop {
-        Stop::Failed(error)
-    }
+    Denied(#[from] Denial),
+    Failed(#[from] RuntimeError),
 }
 
 impl Gate {
@@ -518,6 +508,10 @@ impl ContainerRuntime for Gate {
 
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
         self.inner.delete_task(container_id).await
+    }
+
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        self.inner.running_commands(container_id).await
     }
 
     async fn list_containers(

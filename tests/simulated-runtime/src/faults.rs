@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use clock::UnixNanos;
+
 /// What goes wrong. Probabilities are per call, between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
@@ -93,5 +95,25 @@ impl Faults {
 impl Default for Faults {
     fn default() -> Faults {
         Faults::NONE
+    }
+}
+
+/// When something went wrong, and when nothing did, by a clock that never jumps.
+#[derive(Debug, Default)]
+pub(crate) struct Working(Vec<(UnixNanos, bool)>);
+
+impl Working {
+    /// From now on it works, or something goes wrong.
+    pub(crate) fn note(&mut self, now: UnixNanos, works: bool) {
+        self.0.push((now, works));
+    }
+
+    /// Since when it worked, of a moment at which it did.
+    pub(crate) fn since(&self, moment: UnixNanos) -> Option<UnixNanos> {
+        let until_then = self.0.iter().rev().find(|(at, _)| *at <= moment);
+        match until_then {
+            None => Some(UnixNanos(0)),
+            Some((at, works)) => works.then_some(*at),
+        }
     }
 }

@@ -45,6 +45,8 @@ pub enum Happening {
         /// The command.
         command: Vec<String>,
     },
+    /// A command that was begun in it has ended while it runs itself.
+    CommandEnded,
     /// Who wanted a command run in it heard that this failed, or got no answer.
     CommandFailed,
     /// SIGTERM was sent.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clock::WallClock;
+use clock::{UnixNanos, WallClock};
 use cri::{End, EventKind, RuntimeError, RuntimeErrorKind, RuntimeEvent, v1};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::behaviour::Behaviour;
-use crate::faults::Faults;
+use crate::faults::{Faults, Working};
 use crate::history::{Entry, Now};
 use crate::mishap::{Chosen, Met, Mishap};
 use crate::registry::Registry;
@@ -46,6 +46,7 @@ struct Shared {
     state: Mutex<State>,
     random: Mutex<SmallRng>,
     faults: Mutex<Faults>,
+    working: Mutex<Working>,
     /// The one call that something goes wrong with.
     chosen: Chosen,
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
@@ -93,6 +94,7 @@ impl SimulatedRuntime {
             state: Mutex::default(),
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
             faults: Mutex::default(),
+            working: Mutex::default(),
             chosen: Chosen::default(),
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
@@ -244,12 +246,23 @@ impl SimulatedRuntime {
     /// What goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         *lock(&self.0.faults) = faults;
+        let works = faults == Faults::NONE;
+        lock(&self.0.working).note(self.now().steady, works);
+    }
+
+    /// Since when nothing has gone wrong, of a moment at which nothing does. A mishap that
+    /// takes no time does not count.
+    #[must_use]
+    pub fn works_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
+        lock(&self.0.working).since(moment)
     }
 
     /// Has something go wrong with the effect that comes after so many from now on, or with
     /// none any more: calls count, and what asks by [`meet_mishap`](Self::meet_mishap).
     pub fn set_mishap(&self, mishap: Option<(u64, Mishap)>) {
         self.0.chosen.set(mishap);
+        let hangs = mishap.is_some_and(|(_, mishap)| mishap == Mishap::Hangs);
+        lock(&self.0.working).note(self.now().steady, !hangs);
     }
 
     /// Whether that effect was wanted.

@@ -1,6 +1,7 @@
 //! The sandboxes, containers and images of a simulated runtime, and the rules
 //! for changing them. No time passes here and nothing is random.
 
+mod commands;
 mod images;
 pub(crate) mod shown;
 
@@ -57,6 +58,8 @@ struct SimulatedContainer {
     shows_from: UnixNanos,
     /// A SIGTERM was sent, or counts as sent.
     is_signalled: bool,
+    /// The commands that run in it, by a number of their own.
+    commands: BTreeSet<u64>,
     sequence: u64,
 }
 
@@ -94,6 +97,7 @@ pub(crate) struct State {
     reserved: BTreeSet<String>,
     pub(crate) images: Images,
     next: u64,
+    next_command: u64,
     pub(crate) history: Arc<Vec<Entry>>,
     pub(crate) happened: Arc<Notify>,
     pub(crate) violations: Vec<String>,
@@ -346,6 +350,7 @@ impl State {
             is_half_made: false,
             shows_from: UnixNanos(0),
             is_signalled: false,
+            commands: BTreeSet::new(),
             sequence,
         };
         self.containers.insert(id.clone(), container);
@@ -464,24 +469,6 @@ impl State {
     pub(crate) fn mark_signalled(&mut self, id: &str) -> bool {
         let found = self.containers.get_mut(id);
         found.is_some_and(|container| !std::mem::replace(&mut container.is_signalled, true))
-    }
-
-    /// A command is begun in a container; whether that runs.
-    pub(crate) fn execute(&mut self, now: Now, id: &str, command: Vec<String>) -> bool {
-        let (uid, name) = self.names_of(id);
-        let runs = self.behaviour_of(id).is_some_and(|(_, running)| running);
-        if runs {
-            self.record(now.steady, id, &name, &uid, Happening::Executed { command });
-        }
-        runs
-    }
-
-    /// Somebody hears that a command failed in a container.
-    pub(crate) fn command_failed(&mut self, now: Now, id: &str) {
-        if self.containers.contains_key(id) {
-            let (uid, name) = self.names_of(id);
-            self.record(now.steady, id, &name, &uid, Happening::CommandFailed);
-        }
     }
 
     /// A container that has not ended has these from now on.

@@ -25,6 +25,7 @@ mod scenario;
 mod shortage;
 mod shrink;
 mod shutdown;
+mod sigterms;
 mod sizes;
 mod statuses;
 mod supervision;

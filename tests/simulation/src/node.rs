@@ -310,6 +310,12 @@ impl SimulatedNode {
         decoded.collect()
     }
 
+    /// Since when all processes ran and the runtime worked, of a moment at which they did.
+    pub(crate) fn quiet_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
+        let works = self.runtime.works_since(moment)?;
+        Some(self.supervision.all_run_since(moment)?.max(works))
+    }
+
     /// Simulated time since the beginning.
     #[must_use]
     pub fn elapsed(&self) -> Duration {

@@ -21,6 +21,7 @@ use crate::in_time;
 use crate::node::SimulatedNode;
 use crate::orders;
 use crate::resizes::wrong_sizes;
+use crate::sigterms;
 use crate::sizes::{MUCH_MEMORY, Size};
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
@@ -127,6 +128,9 @@ impl Scenario {
         broken.extend(observer.broken_promises(&versions, &node.targets, &history));
         let span = self.shortage;
         broken.extend(evictions::broken(&evicted, span, &versions, &history));
+        broken.extend(sigterms::late(&history, &versions, |at| {
+            node.quiet_since(at)
+        }));
         broken.extend(node.host.state().watch.violations.iter().cloned());
         broken.extend(node.runtime.needless_pulls());
         broken
@@ -330,12 +334,15 @@ impl Scenario {
     }
 
     /// Kills the process that changes the runtime just when something happens there, every
-    /// other time when a container is asked to end.
+    /// other time when a hook begins or a container is asked to end.
     async fn kill_in_the_midst(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let any = self.random.random_bool(0.5);
         let is_doomed = self.random.random_bool(0.5);
         let before = node.runtime.history().len();
-        let wanted = |entry: &Entry| any || entry.happening == Happening::Terminated;
+        let wanted = |entry: &Entry| match entry.happening {
+            Happening::Executed { .. } | Happening::Terminated => true,
+            _ => any,
+        };
         let is_in_the_midst = |history: &[Entry]| history[before..].iter().any(wanted);
         node.pass_until(is_in_the_midst, SLICE, MIDST_WITHIN)
             .await?;

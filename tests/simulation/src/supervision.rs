@@ -6,7 +6,7 @@
 //! its main loop. A process that is silent, not ready in time, does not stop when
 //! asked to or ends by itself is a failure of the run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use clock::UnixNanos;
@@ -81,6 +81,8 @@ pub(crate) struct Supervision {
     failures: Vec<String>,
     /// When processes ended, by a clock that never jumps.
     deaths: Vec<(Process, UnixNanos)>,
+    /// When they were started, by the same clock.
+    launches: Vec<(Process, UnixNanos)>,
 }
 
 impl Supervision {
@@ -99,6 +101,7 @@ impl Supervision {
             words,
             failures: Vec::new(),
             deaths: Vec::new(),
+            launches: Vec::new(),
             launcher,
         }
     }
@@ -114,6 +117,25 @@ impl Supervision {
         deaths
             .filter(move |(dead, _)| *dead == process)
             .map(|(_, at)| *at)
+    }
+
+    /// Since when all processes ran, of a moment at which they did.
+    pub(crate) fn all_run_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
+        let last = |of: &[(Process, UnixNanos)], process| {
+            let until_then = of.iter().filter(|(it, at)| *it == process && *at <= moment);
+            until_then.map(|(_, at)| *at).max()
+        };
+        let processes = self.launches.iter().map(|(process, _)| *process);
+        let processes: BTreeSet<Process> = processes.collect();
+        let mut since = None;
+        for process in processes {
+            let launch = last(&self.launches, process)?;
+            if last(&self.deaths, process).is_some_and(|death| death > launch) {
+                return None;
+            }
+            since = since.max(Some(launch));
+        }
+        since
     }
 
     /// Lets time pass, and carries out what the policy decides meanwhile.
@@ -351,6 +373,8 @@ impl Supervision {
             crashes_at,
         };
         self.runs.insert(process, run);
+        let now = self.launcher.clock.without_jumps().now();
+        self.launches.push((process, now));
         Event::Launched(pid)
     }
 

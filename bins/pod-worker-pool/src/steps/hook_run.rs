@@ -1,5 +1,6 @@
 //! Carries out one lifecycle hook, or waits for one that an earlier process has begun.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,33 +147,65 @@ fn was_not_sent(error: &RuntimeError) -> bool {
     !error.is_of(EXEC_SYNC) && !error.is_not_found()
 }
 
-/// Waits for the end of a preStop hook that an earlier process has begun. How long a
-/// sleep takes is known. Of another one nobody can tell whether it runs still: it has the
-/// time that it was promised, which is until the caller gives up, or until the instance
-/// has ended.
+/// Waits for the end of a preStop hook that an earlier process has begun, or of its
+/// instance. How long a sleep takes is known. Which commands run the runtime says, if it
+/// can; the hook is one of those that run at the first look. The end of anything else
+/// cannot be known, and is not waited for: what is left of the grace belongs to the program.
 pub(super) async fn await_earlier(
     context: &StepContext,
     id: &str,
     hook: &Hook,
     begun_at: UnixNanos,
 ) {
-    let left = match hook {
-        Hook::Sleep(length) => length.saturating_sub(context.clock.now().since(begun_at)),
-        Hook::Impossible(_) => Duration::ZERO,
-        Hook::Exec(_) | Hook::HttpGet(_) => Duration::MAX,
-    };
-    let has_ended = async {
-        loop {
-            let status = context.runtime.container_status(id).await;
-            match status {
-                Ok(status) if !observe::state_of(&status).may_run() => return,
-                Err(error) if error.is_not_found() => return,
-                Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
-            }
+    match hook {
+        Hook::Sleep(length) => {
+            let left = length.saturating_sub(context.clock.now().since(begun_at));
+            // Either the time is over or the instance has ended.
+            let _ = tokio::time::timeout(left, await_end(context, id)).await;
         }
-    };
-    // Either the time is over or the instance has ended.
-    let _ = tokio::time::timeout(left, has_ended).await;
+        Hook::Exec(_) => await_commands(context, id).await,
+        Hook::HttpGet(_) | Hook::Impossible(_) => {}
+    }
+}
+
+async fn await_end(context: &StepContext, id: &str) {
+    loop {
+        match context.runtime.container_status(id).await {
+            Ok(status) if !observe::state_of(&status).may_run() => return,
+            Err(error) if error.is_not_found() => return,
+            Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+async fn await_commands(context: &StepContext, id: &str) {
+    let mut awaited = None;
+    while let Some(still) = awaited_after(awaited, context.runtime.running_commands(id).await) {
+        awaited = still;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Commands that are waited for; none before the first answer.
+type Awaited = Option<BTreeSet<String>>;
+
+/// What is waited for after another look at the commands that run; `None`: nothing any
+/// more, because all have ended, or because the runtime cannot say.
+fn awaited_after(
+    awaited: Awaited,
+    looked: Result<BTreeSet<String>, RuntimeError>,
+) -> Option<Awaited> {
+    match looked {
+        Ok(running) => {
+            let left = match awaited {
+                Some(awaited) => &awaited & &running,
+                None => running,
+            };
+            (!left.is_empty()).then_some(Some(left))
+        }
+        Err(error) if error.is_no_answer() => Some(awaited),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +227,41 @@ mod tests {
         ] {
             let error = RuntimeError::new(method, kind, "");
             assert_eq!(was_not_sent(&error), again, "{method} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_of_an_earlier_process_is_awaited_while_the_runtime_says_that_it_runs() {
+        let set = |words: &str| -> BTreeSet<String> {
+            words.split_whitespace().map(str::to_owned).collect()
+        };
+        let fails = |kind| Err(RuntimeError::new("ListPids", kind, ""));
+        for (awaited, looked, expected) in [
+            // The first look: what runs is awaited. What has ended is over.
+            (None, Ok(set("hook")), Some(Some(set("hook")))),
+            (None, Ok(set("hook probe")), Some(Some(set("hook probe")))),
+            (None, Ok(set("")), None),
+            // Later ones: what has begun meanwhile is another one.
+            (
+                Some(set("hook probe")),
+                Ok(set("hook other")),
+                Some(Some(set("hook"))),
+            ),
+            (Some(set("hook")), Ok(set("other")), None),
+            // No answer says nothing.
+            (None, fails(RuntimeErrorKind::Unavailable), Some(None)),
+            (
+                Some(set("hook")),
+                fails(RuntimeErrorKind::DeadlineExceeded),
+                Some(Some(set("hook"))),
+            ),
+            // It has ended, or nobody can say.
+            (Some(set("hook")), fails(RuntimeErrorKind::NotFound), None),
+            (None, fails(RuntimeErrorKind::Unimplemented), None),
+            (None, fails(RuntimeErrorKind::Other), None),
+        ] {
+            let case = format!("{awaited:?} {looked:?}");
+            assert_eq!(awaited_after(awaited, looked), expected, "{case}");
         }
     }
 }

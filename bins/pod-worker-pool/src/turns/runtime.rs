@@ -4,7 +4,7 @@
 //! events do not either. A pull does not, since most of it is waiting for a registry;
 //! pulls have a queue of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,6 +201,10 @@ impl ContainerRuntime for RuntimeInTurns {
 
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
         self.runtime.delete_task(container_id).await
+    }
+
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        self.runtime.running_commands(container_id).await
     }
 
     async fn list_containers(

@@ -1,7 +1,10 @@
-//! containerd's own task service, for what its CRI service has lost sight of.
+//! containerd's own task service, for what its CRI service has lost sight of or does not
+//! show.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use prost::Message as _;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
@@ -9,8 +12,9 @@ use tonic::transport::Channel;
 use super::call::call;
 use super::deadlines::DEFAULT_DEADLINE;
 use crate::events::KUBERNETES_NAMESPACE;
+use crate::proto::containerd::runc::v1::ProcessDetails;
 use crate::proto::containerd::services::tasks::v1::{
-    DeleteTaskRequest, KillRequest, tasks_client::TasksClient,
+    DeleteTaskRequest, KillRequest, ListPidsRequest, tasks_client::TasksClient,
 };
 use crate::{RuntimeError, RuntimeErrorKind};
 
@@ -69,6 +73,26 @@ async fn kill(client: &TasksClient<Channel>, container_id: &str) -> Result<(), R
         client.kill(in_kubernetes_namespace(request))
     })
     .await
+}
+
+/// The ids of the commands that run in the task of a container.
+pub(super) async fn running_commands(
+    client: &TasksClient<Channel>,
+    container_id: &str,
+) -> Result<BTreeSet<String>, RuntimeError> {
+    let message = ListPidsRequest {
+        container_id: container_id.to_owned(),
+    };
+    let mut client = client.clone();
+    let answer = call("ListPids", DEFAULT_DEADLINE, message, |request| {
+        client.list_pids(in_kubernetes_namespace(request))
+    })
+    .await?;
+    let details = answer.processes.into_iter().filter_map(|process| {
+        let info = process.info?;
+        ProcessDetails::decode(&*info.value).ok()
+    });
+    Ok(details.map(|details| details.exec_id).collect())
 }
 
 /// Whether containerd answered, and has something against this task.

@@ -381,6 +381,23 @@ async fn a_runtime_that_is_not_containerd_has_no_tasks() {
     let served = serve(FakeRuntime::default(), false);
     let error = served.client().delete_task("c1").await.unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+    let error = served.client().running_commands("c1").await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+}
+
+#[tokio::test]
+async fn containerd_says_which_commands_run_in_a_container() {
+    let served = serve(FakeRuntime::default(), true);
+    let client = served.client();
+    let running = client.running_commands("runs").await.unwrap();
+    assert_eq!(
+        running,
+        BTreeSet::from(["one".to_owned(), "two".to_owned()])
+    );
+    let error = client.running_commands("gone").await.unwrap_err();
+    assert!(error.is_not_found());
+    let asked = served.asked.lock().unwrap().clone();
+    assert_eq!(asked, ["list runs in k8s.io", "list gone in k8s.io"]);
 }
 
 #[tokio::test]

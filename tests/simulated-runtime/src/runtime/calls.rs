@@ -1,7 +1,7 @@
 //! The CRI of a simulated runtime: what each call does, and how long it usually
 //! takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -230,6 +230,15 @@ impl ContainerRuntime for SimulatedRuntime {
         .await
     }
 
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ListPids", millis(2), move |runtime| async move {
+            let running = lock(&runtime.0.state).running_commands(&id);
+            running.ok_or_else(|| not_found("ListPids", &id))
+        })
+        .await
+    }
+
     async fn list_containers(
         &self,
         filter: v1::ContainerFilter,
@@ -304,22 +313,23 @@ impl ContainerRuntime for SimulatedRuntime {
                 let scripted = lock(&runtime.0.exec_results).get(&name).copied();
                 let of_hook = Behaviour::of_hook(&command);
                 let (exit_code, after) = of_hook.or(scripted).unwrap_or_default();
-                if !lock(&runtime.0.state).execute(runtime.now(), &id, command) {
+                let begun = lock(&runtime.0.state).execute(runtime.now(), &id, command);
+                let Some(number) = begun else {
                     let message = "container is in another state than running";
                     return Err(RuntimeError::new(
                         "ExecSync",
                         RuntimeErrorKind::Other,
                         message,
                     ));
-                }
+                };
                 let delay = lock(&runtime.0.faults).exec_delay;
                 runtime.linger(delay).await;
+                tokio::time::sleep(after.min(timeout)).await;
+                lock(&runtime.0.state).command_ended(runtime.now(), &id, number);
                 if after > timeout {
-                    tokio::time::sleep(timeout).await;
                     let kind = RuntimeErrorKind::DeadlineExceeded;
                     return Err(RuntimeError::new("ExecSync", kind, "timeout exceeded"));
                 }
-                tokio::time::sleep(after).await;
                 Ok(v1::ExecSyncResponse {
                     exit_code,
                     ..v1::ExecSyncResponse::default()

@@ -99,12 +99,14 @@ async fn a_shorter_grace_cuts_a_pre_stop_hook_short_and_begins_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pre_stop_hook_is_begun_once_however_often_the_pool_dies() {
-    // The hook, its grace, when the SIGTERM comes. Nobody knows of a command whether it
-    // has ended; of a sleep everybody does.
+    // The hook, its grace, when the SIGTERM comes. Once the pool has died, the runtime says
+    // whether a command has ended, the time whether a sleep has, and nothing whether a
+    // request has.
     for (pre_stop, grace, sigterm) in [
-        (hook(5, 0), 20, 20),
-        (hook(100, 0), 20, 20),
-        (json!({"sleep": {"seconds": 6}}), 20, 6),
+        (hook(5, 0), 20, 5..=6),
+        (hook(100, 0), 20, 20..=20),
+        (json!({"sleep": {"seconds": 6}}), 20, 6..=6),
+        (json!({"httpGet": {"port": 80}}), 20, 1..=1),
     ] {
         let mut node = TestNode::new();
         let pod = with(json!({"preStop": pre_stop}), &["ignore-term"]);
@@ -118,11 +120,8 @@ async fn a_pre_stop_hook_is_begun_once_however_often_the_pool_dies() {
             node.start();
         }
         let (term, kill) = ends_after(&node, begun, wall).await;
-        assert_eq!(
-            (term, kill),
-            (sigterm, 22.min(grace.max(sigterm + 2))),
-            "{pre_stop}"
-        );
+        assert!(sigterm.contains(&term), "{pre_stop}: {term}");
+        assert_eq!(kill, grace.max(term + 2), "{pre_stop}");
         assert!(hooks_begun(&node) <= 1, "{pre_stop}");
         all_stopped(&node).await;
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt as _, stream};
+use prost::Message as _;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -13,11 +14,12 @@ use tonic::{Request, Response, Status};
 
 use crate::CriClient;
 use crate::proto::containerd::events::TaskExit;
+use crate::proto::containerd::runc::v1::ProcessDetails;
 use crate::proto::containerd::services::events::v1::SubscribeRequest;
 use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
 use crate::proto::containerd::services::tasks::v1::tasks_server::{Tasks, TasksServer};
 use crate::proto::containerd::services::tasks::v1::{
-    DeleteResponse, DeleteTaskRequest, KillRequest,
+    DeleteResponse, DeleteTaskRequest, KillRequest, ListPidsRequest, ListPidsResponse, ProcessInfo,
 };
 use crate::proto::containerd::types::Envelope;
 use crate::v1;
@@ -327,6 +329,35 @@ impl Tasks for FakeTasks {
             "stuck" => Err(Status::unknown("it is stuck")),
             _ => Ok(Response::new(DeleteResponse {})),
         }
+    }
+
+    /// Of the container's own process, of what that forked, and of two commands.
+    async fn list_pids(
+        &self,
+        request: Request<ListPidsRequest>,
+    ) -> Result<Response<ListPidsResponse>, Status> {
+        let id = &request.get_ref().container_id;
+        self.note("list", id, &request);
+        if id == "gone" {
+            return Err(Status::not_found("no such task"));
+        }
+        let command = |exec_id: &str| ProcessDetails {
+            exec_id: exec_id.to_owned(),
+        };
+        let infos = [None, Some(command("one")), None, Some(command("two"))];
+        let processes = infos
+            .into_iter()
+            .zip(1..)
+            .map(|(details, pid)| ProcessInfo {
+                pid,
+                info: details.map(|details| prost_types::Any {
+                    type_url: "containerd.runc.v1.ProcessDetails".to_owned(),
+                    value: details.encode_to_vec(),
+                }),
+            });
+        Ok(Response::new(ListPidsResponse {
+            processes: processes.collect(),
+        }))
     }
 }
 
