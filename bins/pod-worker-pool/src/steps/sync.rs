@@ -6,7 +6,7 @@ use pod::{PodExt, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{self, Goal, Plan, REFUSED_REASON, Work};
+use pod_lifecycle::plan::{self, Circumstances, Goal, Plan, REFUSED_REASON, Work};
 
 use super::context::StepContext;
 use super::error::{Retry, StepError};
@@ -359,6 +359,12 @@ fn publish(
             reasons.insert(wait.name.clone(), ("CrashLoopBackOff".to_owned(), message));
         }
     }
+    let circumstances = Circumstances {
+        pod: target.pod,
+        observation,
+        known: &memory.known,
+        is_refused: target.refused.is_some(),
+    };
     let findings = Findings {
         observation: observation.clone(),
         in_post_start: memory.known.in_post_start(observation),
@@ -373,7 +379,7 @@ fn publish(
             .collect(),
         is_refused: target.refused.is_some(),
         sync_error: error.to_owned(),
-        last_plan: plan::describe(plan, context.clock.now()),
+        last_plan: plan::describe(plan, &circumstances, context.clock.now()),
         is_observed: true,
     };
     context.publisher.findings(target.identity.uid(), findings);

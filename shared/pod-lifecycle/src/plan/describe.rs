@@ -3,18 +3,36 @@
 use std::fmt::Write as _;
 
 use clock::UnixNanos;
+use pod::accessors::ContainerKind;
+use pod::{Pod, PodExt};
 
 use super::actions::{Plan, StartHow, Unusable, Work};
 use super::go_duration::go_duration;
+use crate::hook::PostStart;
+use crate::known::Known;
+use crate::observation::Observation;
 use crate::stop::{KillReason, StopOrder};
 use crate::termination::TerminationCause;
 
 /// Longest text; a pod of many containers is cut.
 const MAX_BYTES: usize = 1024;
 
+/// What a plan was made from, as far as it says what a plan without work waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What the runtime has of it.
+    pub observation: &'a Observation,
+    /// What is known besides.
+    pub known: &'a Known,
+    /// Whether the node policy refuses it.
+    pub is_refused: bool,
+}
+
 /// What a plan does and why, in a line.
 #[must_use]
-pub fn describe(plan: &Plan, now: UnixNanos) -> String {
+pub fn describe(plan: &Plan, circumstances: &Circumstances<'_>, now: UnixNanos) -> String {
     let mut text = match plan {
         Plan::End(cause) => format!("terminate the pod: {}", end(cause)),
         Plan::NewSandbox { attempt, why, .. } => {
@@ -25,7 +43,7 @@ pub fn describe(plan: &Plan, now: UnixNanos) -> String {
             "stop {} sandboxes that run beside the pod's own",
             sandboxes.len()
         ),
-        Plan::Work(work) => describe_work(work, now),
+        Plan::Work(work) => describe_work(work, circumstances, now),
         Plan::AwaitCalls => "wait for calls to the runtime that are under way".to_owned(),
         Plan::StopPod(_) => "stop all that is alive of the pod".to_owned(),
         Plan::Stopped => "nothing of the pod is alive".to_owned(),
@@ -48,7 +66,7 @@ pub fn describe_termination(orders: &[StopOrder]) -> String {
     }
 }
 
-fn describe_work(work: &Work, now: UnixNanos) -> String {
+fn describe_work(work: &Work, circumstances: &Circumstances<'_>, now: UnixNanos) -> String {
     let mut parts = Vec::new();
     for stop in &work.stops {
         let why = stop.reason.map_or("the pod ends", killed);
@@ -91,10 +109,32 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
     for name in &work.pulls {
         parts.push(format!("{name} waits for its image"));
     }
+    parts.extend(awaited(circumstances));
     if parts.is_empty() {
         return "nothing to do: the pod is as desired".to_owned();
     }
     parts.join("; ")
+}
+
+/// What has to end, or to change, before the pod is as desired.
+fn awaited(circumstances: &Circumstances<'_>) -> Vec<String> {
+    let mut awaited = Vec::new();
+    let observation = circumstances.observation;
+    if circumstances.is_refused {
+        awaited.push("nothing is started: the node policy refuses the pod".to_owned());
+    } else if observation.current_sandbox().is_none_or(|it| !it.ready) {
+        awaited.push("wait a moment before the next sandbox".to_owned());
+    }
+    for container in observation.possibly_running() {
+        let name = &container.name;
+        let kind = circumstances.pod.container(name).map(|(kind, _)| kind);
+        if circumstances.known.post_start(&container.id) == Some(PostStart::Begun) {
+            awaited.push(format!("the postStart hook of {name} has not ended"));
+        } else if kind == Some(ContainerKind::Init) {
+            awaited.push(format!("init container {name} has not ended"));
+        }
+    }
+    awaited
 }
 
 fn end(cause: &TerminationCause) -> &'static str {

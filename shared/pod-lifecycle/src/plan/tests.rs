@@ -2,6 +2,7 @@
 
 mod changed_pods;
 mod crash_loop;
+mod described;
 mod ephemeral;
 mod failed_stops;
 mod init_containers;
