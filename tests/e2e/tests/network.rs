@@ -61,7 +61,9 @@ fn a_port_of_the_node_leads_to_one_pod_and_a_second_one_is_refused() -> Result<(
     let refused = wait_until_failed(&ground, "second")?;
     assert_eq!(refused["status"]["reason"], "NodePorts");
     let message = refused["status"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains(PORT_TAKEN), "{message}");
+    let holder_name = ground.full_name("holder");
+    let taken = format!("{PORT_TAKEN}: 18080/TCP is that of default/{holder_name}");
+    assert!(message.contains(&taken), "{message}");
     assert!(container_id(&refused, "app").is_none(), "{refused}");
     // The port of another protocol is another port.
     ground.ready("datagrams")?;

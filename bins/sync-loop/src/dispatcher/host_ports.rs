@@ -1,6 +1,7 @@
 //! Ports of the node that pods use.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use pod::{Pod, PodExt};
 
@@ -14,6 +15,18 @@ pub(crate) struct HostPort {
     ip: String,
     protocol: String,
     port: i32,
+}
+
+/// As people write it: `8080/TCP`, `127.0.0.1:53/UDP`.
+impl fmt::Display for HostPort {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostPort { ip, protocol, port } = self;
+        match ip.as_str() {
+            ANY_IP => write!(formatter, "{port}/{protocol}"),
+            ip if ip.contains(':') => write!(formatter, "[{ip}]:{port}/{protocol}"),
+            ip => write!(formatter, "{ip}:{port}/{protocol}"),
+        }
+    }
 }
 
 /// A protocol and the number of a port.

@@ -54,6 +54,8 @@ impl PodSize {
 /// The facts.
 #[derive(Clone, Debug)]
 pub(crate) struct PodFacts {
+    /// `namespace/name`.
+    pub full_name: String,
     /// Place among pods that arrive together.
     pub order: AdmissionOrder,
     /// A hash of what admission may depend on: spec and labels. A pod that was rejected is
@@ -115,6 +117,7 @@ impl PodFacts {
                     .clone()
             });
         PodFacts {
+            full_name: format!("{}/{}", pod.namespace(), pod.name()),
             order: AdmissionOrder {
                 created: created.map(|time| time.0.as_nanosecond()),
                 seen: pod
