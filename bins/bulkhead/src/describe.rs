@@ -1,6 +1,10 @@
 //! `describe`: one pod in full, and why it is as it is.
 
 mod container;
+mod facts;
+mod pod_wide;
+mod remedies;
+mod repeats;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -21,11 +25,11 @@ use crate::escape::plain;
 use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
-use crate::pod_list::{self, ListedPod, pick};
+use crate::pod_list::{self, ListedPod, PodEntry, pick};
 use crate::pod_row::status_word;
-use crate::pulls;
 use crate::table::{self, Cell};
 use crate::words::{age, age_since, nanos, timestamp};
+use facts::Beside;
 use text::Text;
 
 /// Annotations that hold a copy of the whole pod.
@@ -37,59 +41,91 @@ pub(crate) async fn describe(
     options: &DescribeOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let listed = pick(&pod_list::all(connection).await?, &options.pod)?.read()?;
-    let pod = &listed.pod;
-    // What only adds to the answer does not keep it back.
-    let (desired, events) = tokio::join!(
-        pod_list::desired(connection, EXTRA_DEADLINE),
-        events::recent(connection, EXTRA_DEADLINE)
-    );
-    let desired = desired.unwrap_or_else(|failure| {
-        note(&format!(
-            "decisions are not shown: {}",
-            telemetry::chain(&failure)
-        ));
-        Vec::new()
-    });
-    let mut events = events.unwrap_or_else(|failure| {
-        note(&format!(
-            "events are not shown: {}",
-            telemetry::chain(&failure)
-        ));
-        Vec::new()
-    });
-    let is_of_pod = |reference: Option<&v1::PodReference>| {
-        reference.is_some_and(|reference| reference.uid == pod.uid())
-    };
-    let desired = desired
-        .into_iter()
-        .find(|desired| is_of_pod(desired.pod.as_ref().and_then(|pod| pod.reference.as_ref())));
-    events.retain(|event| is_of_pod(event.pod.as_ref()));
+    let all = pod_list::all(connection).await?;
+    let picked = pick(&all, &options.pod)?;
+    let listed = picked.read()?;
+    let (asked, not_shown) = Asked::of(connection, listed.pod.uid()).await;
+    for text in not_shown {
+        note(&text);
+    }
+    let beside = asked.beside(&listed, pod_list::namesake(&all, picked));
     let now = WallClock::system().now();
-    output.text(&rendered(
-        &listed,
-        desired.as_ref(),
-        &events,
-        now,
-        output.colours,
-    ))?;
+    output.text(&rendered(&listed.pod, &beside, now, output.colours))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rendered(
-    listed: &ListedPod,
-    desired: Option<&v1::DesiredPod>,
-    events: &[v1::Event],
-    now: UnixNanos,
-    colours: bool,
-) -> String {
-    let pod = &listed.pod;
+/// What sync-loop and status-syncer say of a pod beside its status.
+struct Asked {
+    desired: Option<v1::DesiredPod>,
+    events: Vec<v1::Event>,
+}
+
+impl Asked {
+    /// Asks; with what is not shown because there was no answer, which keeps nothing else back.
+    async fn of(connection: &Connection, uid: &str) -> (Asked, Vec<String>) {
+        let (desired, events) = tokio::join!(
+            pod_list::desired(connection, EXTRA_DEADLINE),
+            events::recent(connection, EXTRA_DEADLINE)
+        );
+        let not_shown = [
+            desired.as_ref().err().map(|it| ("decisions", it)),
+            events.as_ref().err().map(|it| ("events", it)),
+        ];
+        let not_shown = not_shown.into_iter().flatten().map(|(what, failure)| {
+            let why = telemetry::chain(failure);
+            format!("{what} are not shown: {why}")
+        });
+        let not_shown = not_shown.collect();
+        let is_of_pod = |reference: Option<&v1::PodReference>| {
+            reference.is_some_and(|reference| reference.uid == uid)
+        };
+        let mut events = events.unwrap_or_default();
+        events.retain(|event| is_of_pod(event.pod.as_ref()));
+        let mut desired = desired.unwrap_or_default().into_iter();
+        let desired = desired
+            .find(|desired| is_of_pod(desired.pod.as_ref().and_then(|pod| pod.reference.as_ref())));
+        (Asked { desired, events }, not_shown)
+    }
+
+    fn beside<'a>(&'a self, listed: &'a ListedPod, namesake: Option<&'a str>) -> Beside<'a> {
+        Beside {
+            events: &self.events,
+            last_plan: &listed.last_plan,
+            sync_error: &listed.sync_error,
+            desired: self.desired.as_ref(),
+            namesake,
+        }
+    }
+}
+
+/// Why a container has written nothing, as far as that is known: what it, or its pod, waits
+/// for or failed of, and what to do. `all` are the pods of the node.
+pub(crate) async fn why_not_started(
+    connection: &Connection,
+    (all, picked): (&[PodEntry], &PodEntry),
+    container: &str,
+) -> Result<Option<String>, Failure> {
+    let listed = picked.read()?;
+    let (asked, _) = Asked::of(connection, listed.pod.uid()).await;
+    let beside = asked.beside(&listed, pod_list::namesake(all, picked));
+    let status = listed.pod.status.clone().unwrap_or_default();
+    let trouble = trouble::of_container(&listed.pod, &status, &beside, container);
+    Ok(trouble.map(|it| format!("{}. What to do: {}", it.what, it.remedy)))
+}
+
+/// Whether the newest instance of a container is one whose program never ran.
+pub(crate) fn never_ran(pod: &Pod, container: &str) -> bool {
+    let status = pod.status.as_ref();
+    status.is_some_and(|status| trouble::container_never_ran(status, container))
+}
+
+fn rendered(pod: &Pod, beside: &Beside<'_>, now: UnixNanos, colours: bool) -> String {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     let mut text = Text::default();
     identity(&mut text, pod, status, now);
     state(&mut text, pod, status);
-    troubles(&mut text, pod, status, events, now);
+    troubles(&mut text, pod, status, beside, now);
     container::list(
         &mut text,
         "Init Containers",
@@ -104,15 +140,14 @@ fn rendered(
     );
     conditions(&mut text, status, now);
     volume::list(&mut text, pod.volumes());
-    decision(&mut text, desired, now);
-    let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    text.optional(1, "Worker's plan", non_empty(&listed.last_plan));
-    text.optional(1, "Sync error", non_empty(&listed.sync_error));
+    decision(&mut text, beside.desired, now);
+    text.optional(1, "Worker's plan", Some(beside.last_plan));
+    text.optional(1, "Sync error", Some(beside.sync_error));
     text.heading("Events");
-    if events.is_empty() {
+    if beside.events.is_empty() {
         text.line(1, "none lately");
     } else {
-        text.block(&events::as_table_of_pod(events, now, colours));
+        text.block(&events::as_table_of_pod(beside.events, now, colours));
     }
     text.into_string()
 }
@@ -201,23 +236,37 @@ fn state(text: &mut Text, pod: &Pod, status: &PodStatus) {
 }
 
 /// What is waited for or failed, first of all that follows: it is what most come for.
-fn troubles(text: &mut Text, pod: &Pod, status: &PodStatus, events: &[v1::Event], now: UnixNanos) {
-    let troubles = trouble::of(pod, status, &pulls::under_way(pod, status, events));
+fn troubles(text: &mut Text, pod: &Pod, status: &PodStatus, beside: &Beside<'_>, now: UnixNanos) {
+    let troubles = trouble::of(pod, status, beside);
     if troubles.is_empty() {
         return;
     }
     text.heading("Needs Attention");
     for trouble in troubles {
-        text.field(1, &trouble.container, &trouble.what);
+        text.field(1, &trouble.subject, &trouble.what);
         text.optional(
             2,
             "Since",
             trouble.since.map(|since| {
                 let ago = age(now.since(since));
-                format!("{} ({ago} ago)", timestamp(since))
+                let begin = format!("{} ({ago} ago)", timestamp(since));
+                begin
+                    + &trouble
+                        .seen
+                        .map_or_else(String::new, |seen| how_often(seen, now))
             }),
         );
         text.field(2, "What to do", &trouble.remedy);
+    }
+}
+
+fn how_often(seen: repeats::Seen, now: UnixNanos) -> String {
+    match seen.count {
+        0 | 1 => String::new(),
+        count => format!(
+            ", {count} times, the last {} ago",
+            age(now.since(seen.last))
+        ),
     }
 }
 

@@ -41,6 +41,9 @@ pub enum Failure {
     /// There is no such thing.
     #[error("{0}")]
     NotFound(String),
+    /// A container that has not started has no log.
+    #[error("{0}")]
+    NoLog(String),
     /// What was asked has no single answer.
     #[error("{0}")]
     Ambiguous(String),
@@ -99,7 +102,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::ReaderGone => 0,
-            Failure::Refused { .. } | Failure::Local { .. } => 1,
+            Failure::Refused { .. } | Failure::NoLog(_) | Failure::Local { .. } => 1,
             Failure::Ambiguous(_) => 2,
             Failure::NotRunning { .. } | Failure::Unreachable { .. } | Failure::Silent { .. } => 3,
             Failure::NotPermitted { .. } => 4,

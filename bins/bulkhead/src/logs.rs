@@ -15,10 +15,12 @@ use futures_util::{FutureExt, StreamExt as _};
 use ipc::{CallError, Channel};
 use pod::{Pod, PodExt as _, ephemeral};
 use tokio::time::Instant;
+use tonic::Code;
 use topology::Process;
 
 use crate::arguments::LogsOptions;
 use crate::connection::{Connection, DEADLINE, Next, REOPEN, next};
+use crate::describe;
 use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
@@ -39,7 +41,8 @@ const MAX_LOGS: usize = 4_096;
 const SEARCH: Duration = Duration::from_secs(60);
 
 /// The log of one container.
-struct Log {
+struct Log<'a> {
+    pod: &'a PodEntry,
     /// `pod/container`.
     name: String,
     request: v1::ReadLogsRequest,
@@ -52,10 +55,12 @@ pub(crate) async fn logs(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let mut logs = Vec::new();
-    for pod in pods(&pod_list::all(connection).await?, options)? {
-        let pod = pod.read()?.pod;
+    let all_pods = &pod_list::all(connection).await?;
+    for entry in pods(all_pods, options)? {
+        let pod = entry.read()?.pod;
         for container in containers(&pod, options)? {
             logs.push(Log {
+                pod: entry,
                 name: plain(&format!("{}/{container}", pod.name())),
                 request: request(&pod, container, options),
             });
@@ -81,7 +86,9 @@ pub(crate) async fn logs(
         let printer = Printer::new(name, number, output.terminal, output.colours);
         let client = client.clone();
         async move {
-            let printed = print(connection, client, log.request, printer, output).await;
+            let request = log.request.clone();
+            let printed = print(connection, client, request, printer, output).await;
+            let printed = explained(connection, all_pods, &log, printed).await;
             (log.name, printed)
         }
     });
@@ -166,16 +173,55 @@ fn request(pod: &Pod, container_name: String, options: &LogsOptions) -> v1::Read
     }
 }
 
-/// Prints one log to its end.
+/// Adds why there is no log, or nothing in it, where that is because of a start that has not
+/// come or has failed. `all` are the pods of the node.
+async fn explained(
+    connection: &Connection,
+    all: &[PodEntry],
+    log: &Log<'_>,
+    printed: Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let container = &log.request.container_name;
+    let is_empty = matches!(printed, Ok(false));
+    let may_say_why = match &printed {
+        Ok(_) => is_empty && describe::never_ran(&log.pod.read()?.pod, container),
+        Err(failure) => !log.request.previous && is_of_an_absent_log(failure),
+    };
+    if !may_say_why {
+        return printed.map(drop);
+    }
+    let why = describe::why_not_started(connection, (all, log.pod), container).await?;
+    let Some(why) = why else {
+        return printed.map(drop);
+    };
+    let pod = log.pod.full_name();
+    let what = format!("container {container} of {pod} has no log: {why}");
+    if is_empty {
+        note(&what);
+        return Ok(());
+    }
+    Err(Failure::NoLog(what))
+}
+
+/// Whether the container, or its pod, has not come so far that there is a log.
+fn is_of_an_absent_log(failure: &Failure) -> bool {
+    match failure {
+        Failure::Refused { source, .. } => source.code() == Some(Code::FailedPrecondition),
+        Failure::NotFound(_) => true,
+        _ => false,
+    }
+}
+
+/// Prints one log to its end; whether there was anything in it.
 async fn print(
     connection: &Connection,
     client: ContainerLogsClient<Channel>,
     mut request: v1::ReadLogsRequest,
     mut printer: Printer,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let process = Process::PodWorkerPool;
-    let mut until = None;
+    let (mut until, mut has_printed) = (None, false);
     loop {
         let mut stream = connection
             .call(process, || {
@@ -190,10 +236,14 @@ async fn print(
                     output.write(&printer.take(&part.content))?;
                     go_on_after(&mut request, &part);
                     if !part.content.is_empty() {
+                        has_printed = true;
                         until = longest_silence(&request);
                     }
                 }
-                Next::Ended => return output.write(&printer.end()),
+                Next::Ended => {
+                    output.write(&printer.end())?;
+                    return Ok(has_printed);
+                }
                 Next::Broken => break,
             }
         }

@@ -12,6 +12,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::list_pod_statuses_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
+use clock::{UnixNanos, WallClock};
 use pod::core::PodStatus;
 use pod::items::{ItemBudget, MAX_ITEMS};
 use pod::{Pod, PodExt as _, PodIdentity, ephemeral, identity};
@@ -23,6 +24,7 @@ use topology::Process;
 use crate::connection::{Connection, DEADLINE, EXTRA_DEADLINE};
 use crate::failure::Failure;
 use crate::output::note;
+use crate::pod_row;
 
 /// Names that an error lists; more would hide what it says.
 const MAX_NAMES_IN_ERROR: usize = 10;
@@ -276,20 +278,57 @@ pub(crate) fn pick<'a>(pods: &'a [PodEntry], wanted: &str) -> Result<&'a PodEntr
         [only] => Ok(*only),
         [] => Err(Failure::NotFound(format!(
             "no pod is called {wanted}; there are: {}",
-            names(pods.iter())
+            names(pods.iter(), |pod| format!(
+                "{} ({})",
+                pod.full_name(),
+                pod.identity.uid()
+            ))
         ))),
-        several => Err(Failure::Ambiguous(format!(
-            "{} pods are called {wanted}; give NAMESPACE/NAME or the UID of one: {}",
-            several.len(),
-            names(several.iter().copied())
-        ))),
+        several => {
+            let first = several.first().map(|pod| pod.full_name());
+            let of_one_name = several.iter().all(|pod| Some(pod.full_name()) == first);
+            let what = match of_one_name {
+                true => "the UID",
+                false => "NAMESPACE/NAME or the UID",
+            };
+            let now = WallClock::system().now();
+            Err(Failure::Ambiguous(format!(
+                "{} pods are called {wanted}; give {what} of one: {}",
+                several.len(),
+                names(several.iter().copied(), |pod| apart(pod, now))
+            )))
+        }
     }
 }
 
-fn names<'a>(pods: impl ExactSizeIterator<Item = &'a PodEntry>) -> String {
+/// The UID of another pod of the same namespace and name.
+pub(crate) fn namesake<'a>(pods: &'a [PodEntry], pod: &PodEntry) -> Option<&'a str> {
+    let mut others = pods.iter().filter(|other| {
+        other.identity.uid() != pod.identity.uid() && other.full_name() == pod.full_name()
+    });
+    others.next().map(|other| other.identity.uid())
+}
+
+/// What tells pods of one name apart: UID, age, and whether it is on its way out.
+fn apart(pod: &PodEntry, now: UnixNanos) -> String {
+    let listed = pod.read().ok();
+    let told = listed
+        .as_ref()
+        .map(|listed| pod_row::age_and_status(&listed.pod, now));
+    format!(
+        "{} ({}, {})",
+        pod.full_name(),
+        pod.identity.uid(),
+        told.unwrap_or_default()
+    )
+}
+
+fn names<'a>(
+    pods: impl ExactSizeIterator<Item = &'a PodEntry>,
+    name: impl Fn(&PodEntry) -> String,
+) -> String {
     let more = pods.len().saturating_sub(MAX_NAMES_IN_ERROR);
     let shown = pods.take(MAX_NAMES_IN_ERROR);
-    let name = |pod: &PodEntry| format!("{} ({})", pod.full_name(), pod.identity.uid());
     let mut names: Vec<String> = shown.map(name).collect();
     if names.is_empty() {
         names.push("none".to_owned());
@@ -305,6 +344,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::words::nanos;
 
     fn pod(namespace: &str, name: &str, uid: &str) -> Value {
         json!({
@@ -350,10 +390,58 @@ mod tests {
             assert_eq!(uid(wanted).unwrap(), found, "{wanted}");
         }
         let error = uid("p").unwrap_err();
-        assert!(matches!(&error, Failure::Ambiguous(text) if text.contains("b/p-node-1 (2)")));
+        assert!(matches!(&error, Failure::Ambiguous(text) if text.contains("b/p-node-1 (2, ")));
         let error = uid("a/q").unwrap_err();
         assert!(matches!(&error, Failure::NotFound(text) if text.contains("b/q-node-1")));
         assert!(matches!(pick(&[], "x"), Err(Failure::NotFound(text)) if text.ends_with("none")));
+    }
+
+    #[test]
+    fn pods_of_one_name_are_told_apart() {
+        let mut waits = pod("a", "p", "1");
+        waits["status"]["phase"] = json!("Pending");
+        waits["metadata"]["annotations"]["kubernetes.io/config.seen"] =
+            json!("2026-01-01T00:04:53Z");
+        let mut ends = pod("a", "p", "2");
+        ends["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        ends["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+        let pods = [
+            entry_of(&waits).unwrap(),
+            entry_of(&ends).unwrap(),
+            listed("b", "p", "3"),
+        ];
+        let created = entry_of(&ends)
+            .unwrap()
+            .read()
+            .unwrap()
+            .pod
+            .metadata
+            .creation_timestamp;
+        let now = nanos(&created.unwrap()).plus(Duration::from_secs(300));
+        let told: Vec<String> = pods.iter().map(|pod| apart(pod, now)).collect();
+        assert_eq!(
+            told,
+            [
+                "a/p (1, 7s old, Pending)",
+                "a/p (2, 5m old, Terminating)",
+                "b/p (3, of unknown age, Running)",
+            ]
+        );
+        for (wanted, words) in [
+            (
+                "a/p",
+                "2 pods are called a/p; give the UID of one: a/p (1, ",
+            ),
+            (
+                "p",
+                "3 pods are called p; give NAMESPACE/NAME or the UID of one: a/p (1, ",
+            ),
+        ] {
+            let error = pick(&pods, wanted).unwrap_err().to_string();
+            assert!(error.starts_with(words), "{error}");
+        }
+        assert_eq!(namesake(&pods, &pods[0]), Some("2"));
+        assert_eq!(namesake(&pods, &pods[2]), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use clock::UnixNanos;
 use pod::core::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
+use pod::meta::Time;
+use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::{Pod, PodExt as _, PodPhase};
 
 use crate::escape::plain;
@@ -19,21 +21,36 @@ pub(crate) fn cells(pod: &Pod, now: UnixNanos) -> Vec<Cell> {
     let status = pod.status.clone().unwrap_or_default();
     // As kubectl: a sidecar counts as a container does.
     let (ready, all) = ready_of(pod, &status);
-    let begin = pod
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .or(status.start_time.as_ref());
     vec![
         plain(pod.namespace()).into(),
         plain(pod.name()).into(),
         format!("{ready}/{all}").into(),
         status_cell(pod, &status, ready == all),
         restarts(pod, &status, now).into(),
-        begin
-            .map_or_else(|| "<unknown>".to_owned(), |begin| age_since(begin, now))
+        begin(pod, &status)
+            .map_or_else(|| "<unknown>".to_owned(), |begin| age_since(&begin, now))
             .into(),
     ]
+}
+
+/// Since when a pod has its age. A static pod that was not started yet has neither of the
+/// first two.
+fn begin(pod: &Pod, status: &PodStatus) -> Option<Time> {
+    let created = pod.metadata.creation_timestamp.clone();
+    let seen = || pod.annotation(CONFIG_SEEN_ANNOTATION)?.parse().ok();
+    created
+        .or(status.start_time.clone())
+        .or_else(|| seen().map(Time))
+}
+
+/// A pod's age and the word of its STATUS column, for a sentence.
+pub(crate) fn age_and_status(pod: &Pod, now: UnixNanos) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    let age = begin(pod, &status).map_or_else(
+        || "of unknown age".to_owned(),
+        |begin| format!("{} old", age_since(&begin, now)),
+    );
+    format!("{age}, {}", status_word(pod, &status))
 }
 
 /// The cells that `-o wide` adds.

@@ -44,4 +44,5 @@ mod sidecars;
 mod state_directories;
 mod status_group;
 mod sub_paths;
+mod troubles;
 mod volumes;

@@ -93,7 +93,9 @@ Restart Policy:     Always
 Grace Period:       5s
 Of the Node:        network
 Needs Attention:
-  c:                CrashLoopBackOff: it ended with exit code 1 (Error), and waits before its next start: back-off 40s
+  The pod:          no space
+    What to do:     it is tried again by itself; the log of pod-worker-pool says more
+  c:                CrashLoopBackOff: it ended with exit code 1 (Error): boom, and waits before its next start: back-off 40s; restarts so far: 3
     Since:          1970-01-01T00:00:41Z (29s ago)
     What to do:     bulkhead logs --previous default/web-n1 -c c
 Init Containers:
@@ -154,20 +156,22 @@ fn a_pod_is_described_in_full() {
         ..v1::DesiredPod::default()
     };
     let now = UnixNanos(70_000_000_000);
-    let mut pod = pod();
-    pod.last_plan = "start c".to_owned();
-    pod.sync_error = "no space".to_owned();
-    assert_eq!(
-        rendered(&pod, Some(&desired), &[event()], now, false),
-        EXPECTED
-    );
+    let pod = pod();
+    let beside = Beside {
+        events: &[event()],
+        last_plan: "start c",
+        sync_error: "no space",
+        desired: Some(&desired),
+        namesake: None,
+    };
+    assert_eq!(rendered(&pod.pod, &beside, now, false), EXPECTED);
 }
 
 #[test]
 fn a_pod_without_status_events_or_decision_is_described_too() {
     let mut pod = pod();
     pod.pod.status = None;
-    let text = rendered(&pod, None, &[], UnixNanos(0), false);
+    let text = rendered(&pod.pod, &Beside::default(), UnixNanos(0), false);
     assert!(text.contains("Status:             Unknown\n"), "{text}");
     assert!(text.contains("could not be asked"), "{text}");
     assert!(text.ends_with("Events:\n  none lately\n"), "{text}");
@@ -181,7 +185,11 @@ fn a_rejected_pod_says_why() {
         rejection_message: "no room".to_owned(),
         ..v1::DesiredPod::default()
     };
-    let text = rendered(&pod(), Some(&desired), &[], UnixNanos(0), false);
+    let beside = Beside {
+        desired: Some(&desired),
+        ..Beside::default()
+    };
+    let text = rendered(&pod().pod, &beside, UnixNanos(0), false);
     assert!(
         text.contains("  Rejected for:     OutOfcpu\n  Because:          no room\n"),
         "{text}"

@@ -1,58 +1,95 @@
-//! What containers wait for or fail of: since when, and what to do about it. Pure.
+//! What containers wait for or fail of: since when, how often, and what to do about it.
+//! Pure.
 
+use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::accessors::sidecar_index;
 use pod::core::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 use pod::meta::Time;
 use pod::{Pod, PodExt as _};
 
+use super::facts::{Beside, Trouble};
+use super::{pod_wide, remedies, repeats};
 use crate::pod_row::ending_word;
-use crate::pulls::UnderWay;
+use crate::pulls::{self, UnderWay};
 use crate::words::nanos;
 
-/// A container that is not as it should be.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
-    pub(super) container: String,
-    /// What is waited for or failed, in one line.
-    pub(super) what: String,
-    /// Since when, where that is known.
-    pub(super) since: Option<UnixNanos>,
-    /// What to do.
-    pub(super) remedy: String,
+/// Reasons of containers that ended without ever having run: they wrote nothing.
+const NEVER_RAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
+
+/// Events that are not about a failed start.
+const OF_RUNNING: [&str; 4] = ["BackOff", "FailedPreStopHook", "ProbeWarning", "Unhealthy"];
+
+/// Of the pod, and of each container that waits or fails for a reason of its own.
+pub(super) fn of(pod: &Pod, status: &PodStatus, beside: &Beside<'_>) -> Vec<Trouble> {
+    let pulls = pulls::under_way(pod, status, beside.events);
+    let views: Vec<View<'_>> = views(pod, status, beside, &pulls).collect();
+    let waits = views.iter().any(|view| view.is_silent());
+    let of_pod = pod_wide::of(pod, status, beside, waits);
+    let is_told = |view: &&View<'_>| of_pod.is_some() && view.is_silent();
+    let of_containers = views.iter().filter(|view| !is_told(view));
+    let mut troubles: Vec<Trouble> = of_containers.filter_map(View::trouble).collect();
+    troubles.splice(0..0, of_pod);
+    troubles
 }
 
-/// Of each container that waits or fails. `pulls` are those of the pod that go on.
-pub(super) fn of(pod: &Pod, status: &PodStatus, pulls: &[UnderWay]) -> Vec<Trouble> {
-    let init = status.init_container_statuses.as_deref();
-    let ordinary = status.container_statuses.as_deref();
-    let statuses = || {
-        init.unwrap_or_default()
-            .iter()
-            .chain(ordinary.unwrap_or_default())
+/// Why a container has not run: what it waits for or failed of, or else its pod.
+pub(super) fn of_container(
+    pod: &Pod,
+    status: &PodStatus,
+    beside: &Beside<'_>,
+    container: &str,
+) -> Option<Trouble> {
+    let mut troubles = of(pod, status, beside);
+    let own = troubles.iter().position(|it| it.subject == container);
+    let of_pod = troubles
+        .iter()
+        .position(|it| it.subject == pod_wide::THE_POD);
+    own.or(of_pod).map(|index| troubles.swap_remove(index))
+}
+
+/// Whether the newest instance of a container is one whose program never ran.
+pub(super) fn container_never_ran(status: &PodStatus, container: &str) -> bool {
+    let init = status.init_container_statuses.iter().flatten();
+    let mut statuses = init.chain(status.container_statuses.iter().flatten());
+    let Some(status) = statuses.find(|status| status.name == container) else {
+        return false;
     };
+    let states = [&status.state, &status.last_state].into_iter().flatten();
+    let mut ended = states.filter_map(|state| state.terminated.as_ref());
+    ended.any(|ended| ended.container_id == status.container_id && never_ran(ended))
+}
+
+fn views<'a>(
+    pod: &'a Pod,
+    status: &'a PodStatus,
+    beside: &'a Beside<'_>,
+    pulls: &'a [UnderWay],
+) -> impl Iterator<Item = View<'a>> {
+    let init = status.init_container_statuses.iter().flatten();
+    let statuses = init.chain(status.container_statuses.iter().flatten());
     let containers = pod.init_containers().iter().chain(pod.containers());
-    let troubles = containers.filter_map(|container| {
-        let own = statuses().find(|status| status.name == container.name)?;
-        let view = View {
+    containers.filter_map(move |container| {
+        Some(View {
             pod,
             pod_status: status,
             container,
-            status: own,
+            status: statuses.clone().find(|it| it.name == container.name)?,
             pull: pulls.iter().find(|pull| pull.container == container.name),
-        };
-        view.trouble()
-    });
-    troubles.collect()
+            beside,
+        })
+    })
 }
 
 /// One container and what became of it.
+#[derive(Clone, Copy)]
 struct View<'a> {
     pod: &'a Pod,
     pod_status: &'a PodStatus,
     container: &'a Container,
     status: &'a ContainerStatus,
     pull: Option<&'a UnderWay>,
+    beside: &'a Beside<'a>,
 }
 
 impl View<'_> {
@@ -75,11 +112,21 @@ impl View<'_> {
 
     fn found(&self, what: String, since: Option<UnixNanos>, remedy: String) -> Trouble {
         Trouble {
-            container: self.container.name.clone(),
+            subject: self.container.name.clone(),
             what,
             since,
+            seen: None,
             remedy,
         }
+    }
+
+    /// Whether it waits and its status does not say for what.
+    fn is_silent(&self) -> bool {
+        let state = self.status.state.as_ref();
+        let waiting = state.and_then(|state| state.waiting.as_ref());
+        let reason = waiting.map(|waiting| waiting.reason.as_deref().unwrap_or_default());
+        let is_default = matches!(reason, Some("" | "ContainerCreating" | "PodInitializing"));
+        is_default && self.pull.is_none() && !self.has_new_instance()
     }
 
     /// A pull that goes on is what is waited for, whatever failed before.
@@ -90,76 +137,137 @@ impl View<'_> {
     }
 
     fn waiting(&self, reason: &str, message: &str) -> Trouble {
-        let image = self.container.image.as_deref().unwrap_or_default();
         let told = |what: &str| match message {
             "" => format!("{reason}: {what}"),
             message => format!("{reason}: {what}: {message}"),
         };
-        let events = "read the events below".to_owned();
         let (what, remedy) = match reason {
+            "" | "ContainerCreating" | "PodInitializing" => return self.not_yet(reason),
             "CrashLoopBackOff" => {
                 let last = self.last_ending();
-                let ended = last.map_or_else(|| "ended".to_owned(), ended_with);
-                let what = format!("it {ended}, and waits before its next start");
-                (told(&what), self.logs("--previous "))
+                let ended = last.map_or_else(|| "it ended".to_owned(), ended_with);
+                let what = format!("{ended}, and waits before its next start");
+                (told(&what), self.after_end(last, "--previous "))
             }
-            "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" => (
-                told(&format!("the image {image} cannot be pulled")),
-                "check the image's name, the registry, the way to it and the pod's \
-                 imagePullSecrets; it is tried again by itself"
-                    .to_owned(),
-            ),
-            "SignatureValidationFailed" => (
-                told(&format!("the runtime does not trust the image {image}")),
-                "sign the image as the runtime's policy for signatures asks for, or change that \
-                 policy; it is tried again by itself"
-                    .to_owned(),
-            ),
-            "ErrImageNeverPull" => (
-                told(&format!("the node has no image {image} for this pod")),
-                "import the image, or let imagePullPolicy be other than Never; one that is there \
-                 was pulled by the Secret of another pod: give this one the same imagePullSecrets"
-                    .to_owned(),
-            ),
-            "InvalidImageName" => (
-                told(&format!("{image:?} is no name of an image")),
-                "correct the image in the manifest".to_owned(),
-            ),
-            "CreateContainerConfigError" => (
-                told("it cannot be made as its spec says"),
-                "do what the message asks for: add the object or key that it names, change the \
-                 field, or upgrade the runtime"
-                    .to_owned(),
-            ),
-            "CreateContainerError" | "RunContainerError" | "StartError" => (
-                told("the runtime refuses it"),
-                "check command, mounts and limits against the message".to_owned(),
-            ),
             "PostStartHookError" => (told("its postStart hook failed"), self.logs("--previous ")),
-            "RefusedByNodePolicy" => (
-                told("the node policy does not allow the pod"),
-                "bulkhead policy check MANIFEST tells which grant would".to_owned(),
-            ),
-            "PodInitializing" => match self.init_in_the_way() {
-                Some(name) => (
-                    format!("PodInitializing: init container {name} comes first"),
-                    format!("see what {name} waits for or does"),
-                ),
-                None => (told("init containers come first"), events),
-            },
-            "ContainerCreating" | "" => (
-                "ContainerCreating: sandbox, volumes and image come first".to_owned(),
-                "wait; if it lasts, read the sync error and the events below".to_owned(),
-            ),
-            _ => (told("it is not started"), events),
+            _ => {
+                let image = self.container.image.as_deref().unwrap_or_default();
+                let (what, remedy) = remedies::of_waiting(reason, message, image);
+                (told(&what), remedy.to_owned())
+            }
         };
-        let since = match reason {
+        let failed = self.failures();
+        let or_else = match reason {
             "CrashLoopBackOff" | "PostStartHookError" => self
                 .last_ending()
                 .and_then(|ended| ended.finished_at.as_ref()),
             _ => self.pod_status.start_time.as_ref(),
         };
-        self.found(what, since.map(nanos), remedy)
+        let since = failed.as_ref().map(|failed| failed.since);
+        let restarts = self.status.restart_count;
+        let what = match reason {
+            "CrashLoopBackOff" if restarts > 0 => format!("{what}; restarts so far: {restarts}"),
+            _ => what,
+        };
+        Trouble {
+            seen: failed.map(|failed| failed.seen),
+            ..self.found(what, since.or(or_else.map(nanos)), remedy)
+        }
+    }
+
+    /// It waits, and has no reason of its own.
+    fn not_yet(&self, reason: &str) -> Trouble {
+        if self.has_new_instance() {
+            return self.new_instance();
+        }
+        if let Some(name) = self.init_in_the_way() {
+            let what = format!("PodInitializing: init container {name} comes first");
+            let since = self.pod_status.start_time.as_ref().map(nanos);
+            return self.found(what, since, format!("see what {name} waits for or does"));
+        }
+        if let Some((name, since)) = self.hook_in_the_way() {
+            let what = format!("the postStart hook of {name} comes first");
+            return self.found(what, Some(since), format!("see {name}"));
+        }
+        let reason = match reason {
+            "" => "ContainerCreating",
+            reason => reason,
+        };
+        let what = match self.beside.last_plan {
+            "" => format!("{reason}: sandbox, volumes and image come first"),
+            plan => format!("{reason}: its worker's plan is: {plan}"),
+        };
+        let since = self.pod_status.start_time.as_ref().map(nanos);
+        let remedy = "wait; nothing of it has failed so far";
+        self.found(what, since, remedy.to_owned())
+    }
+
+    /// An instance of it has been made and counts as not started yet.
+    fn has_new_instance(&self) -> bool {
+        let state = self.status.state.as_ref();
+        let waits = state.is_some_and(|state| state.waiting.is_some());
+        let last = self
+            .last_ending()
+            .and_then(|last| last.container_id.as_ref());
+        let newest = self.status.container_id.as_ref();
+        waits && newest.is_some() && newest != last
+    }
+
+    fn new_instance(&self) -> Trouble {
+        match self.in_post_start() {
+            Some(since) => self.found(
+                "its postStart hook runs; the container counts as started when that has ended"
+                    .to_owned(),
+                Some(since),
+                format!(
+                    "wait for it, or correct lifecycle.postStart in the manifest if it hangs; \
+                     what the container does meanwhile: {}",
+                    self.logs("")
+                ),
+            ),
+            None => self.found(
+                "it is made, and about to be started".to_owned(),
+                self.last_event("Created"),
+                "wait".to_owned(),
+            ),
+        }
+    }
+
+    /// Since when its postStart hook runs, if it does.
+    fn in_post_start(&self) -> Option<UnixNanos> {
+        let lifecycle = self.container.lifecycle.as_ref()?;
+        lifecycle.post_start.as_ref()?;
+        let started = self.last_event("Started")?;
+        let is_since_made = self.last_event("Created") <= Some(started);
+        (self.has_new_instance() && is_since_made).then_some(started)
+    }
+
+    /// The container whose postStart hook this one waits for.
+    fn hook_in_the_way(&self) -> Option<(&str, UnixNanos)> {
+        let views = views(self.pod, self.pod_status, self.beside, &[]);
+        let mut before = views.take_while(|view| view.container.name != self.container.name);
+        before.find_map(|view| Some((view.container.name.as_str(), view.in_post_start()?)))
+    }
+
+    fn events(&self) -> impl Iterator<Item = &v1::Event> + Clone {
+        let events = self.beside.events.iter();
+        events.filter(|event| event.container == self.container.name)
+    }
+
+    /// When an event of this reason was seen last.
+    fn last_event(&self, reason: &str) -> Option<UnixNanos> {
+        let events = self.events().filter(|event| event.reason == reason);
+        events.map(|event| UnixNanos(event.unix_nanos)).max()
+    }
+
+    /// What its last starts failed of.
+    fn failures(&self) -> Option<repeats::Repeats> {
+        let started = self.last_event("Started");
+        repeats::newest(self.events().filter(|event| {
+            event.r#type() == v1::EventType::Warning
+                && !OF_RUNNING.contains(&event.reason.as_str())
+                && Some(UnixNanos(event.unix_nanos)) >= started
+        }))
     }
 
     fn last_ending(&self) -> Option<&ContainerStateTerminated> {
@@ -193,15 +301,18 @@ impl View<'_> {
                 let limit = limit.map_or_else(String::new, |limit| format!(" ({})", limit.0));
                 format!("raise its limit of memory{limit}, or have it use less")
             }
-            _ => self.logs(""),
+            _ => self.after_end(Some(ended), ""),
         };
         let since = ended.finished_at.as_ref().map(nanos);
-        let message = ended.message.as_deref().unwrap_or_default().trim();
-        let mut what = format!("it {}", ended_with(ended));
-        if !message.is_empty() {
-            what += &format!(": {message}");
+        Some(self.found(ended_with(ended), since, remedy))
+    }
+
+    /// What to do after it ended: one that never ran has written nothing.
+    fn after_end(&self, ended: Option<&ContainerStateTerminated>, options: &str) -> String {
+        match ended {
+            Some(ended) if never_ran(ended) => remedies::OF_A_PROGRAM.to_owned(),
+            _ => self.logs(options),
         }
-        Some(self.found(what, since, remedy))
     }
 
     /// A container that runs and is not ready, or not started as its probe sees it.
@@ -231,257 +342,24 @@ impl View<'_> {
     }
 }
 
-/// How a container ended, in words that follow "it".
+/// Whether what ended is a program that was never started.
+fn never_ran(ended: &ContainerStateTerminated) -> bool {
+    let reason = ended.reason.as_deref();
+    reason.is_some_and(|reason| NEVER_RAN.contains(&reason))
+}
+
+/// How a container ended, in words.
 fn ended_with(ended: &ContainerStateTerminated) -> String {
-    format!(
-        "ended with exit code {} ({})",
-        ended.exit_code,
-        ending_word(ended)
-    )
+    let word = ending_word(ended);
+    let what = match never_ran(ended) {
+        true => format!("it could not be started ({word})"),
+        false => format!("it ended with exit code {} ({word})", ended.exit_code),
+    };
+    match ended.message.as_deref().unwrap_or_default().trim() {
+        "" => what,
+        message => format!("{what}: {message}"),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn pod(state: Value, last: Value, container: Value) -> Pod {
-        let mut spec = json!({"name": "c", "image": "web:1"});
-        for (key, value) in container.as_object().unwrap() {
-            spec[key] = value.clone();
-        }
-        serde_json::from_value(json!({
-            "metadata": {"name": "web", "namespace": "ns", "uid": "u"},
-            "spec": {"containers": [spec], "initContainers": [{"name": "i"}]},
-            "status": {
-                "startTime": "1970-01-01T00:00:05Z",
-                "conditions": [{
-                    "type": "ContainersReady", "status": "False",
-                    "lastTransitionTime": "1970-01-01T00:00:09Z",
-                }],
-                "initContainerStatuses": [{
-                    "name": "i", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-                    "state": {"terminated": {"exitCode": 0}},
-                }],
-                "containerStatuses": [{
-                    "name": "c", "image": "web:1", "imageID": "", "ready": false,
-                    "started": false, "restartCount": 3, "state": state, "lastState": last,
-                }],
-            },
-        }))
-        .unwrap()
-    }
-
-    fn found(pod: &Pod) -> Option<(String, i64, String)> {
-        let mut found = of(pod, pod.status.as_ref().unwrap(), &[]);
-        assert!(found.len() <= 1, "{found:?}");
-        let trouble = found.pop()?;
-        assert_eq!(trouble.container, "c");
-        let since = trouble.since.map_or(-1, |since| since.0 / 1_000_000_000);
-        Some((trouble.what, since, trouble.remedy))
-    }
-
-    /// Reason, message, what is told, since when in seconds, and a word of what to do.
-    const WAITING: &[(&str, &str, &str, i64, &str)] = &[
-        (
-            "CrashLoopBackOff",
-            "back-off 40s",
-            "exit code 3 (Error), and waits",
-            7,
-            "bulkhead logs --previous ns/web -c c",
-        ),
-        (
-            "ErrImagePull",
-            "no such host",
-            "web:1 cannot be pulled: no such host",
-            5,
-            "registry",
-        ),
-        (
-            "ImagePullBackOff",
-            "",
-            "web:1 cannot be pulled",
-            5,
-            "registry",
-        ),
-        (
-            "RegistryUnavailable",
-            "connection refused",
-            "web:1 cannot be pulled: connection refused",
-            5,
-            "registry",
-        ),
-        (
-            "SignatureValidationFailed",
-            "no signature exists",
-            "does not trust the image web:1: no signature exists",
-            5,
-            "policy for signatures",
-        ),
-        (
-            "ErrImageNeverPull",
-            "",
-            "has no image web:1 for this pod",
-            5,
-            "imagePullSecrets",
-        ),
-        (
-            "InvalidImageName",
-            "",
-            "\"web:1\" is no name",
-            5,
-            "manifest",
-        ),
-        (
-            "CreateContainerConfigError",
-            "no secret s",
-            "cannot be made as its spec says: no secret s",
-            5,
-            "object or key",
-        ),
-        (
-            "CreateContainerConfigError",
-            "spec.containers[0].lifecycle.stopSignal: the runtime is too old",
-            "spec says: spec.containers[0].lifecycle.stopSignal",
-            5,
-            "upgrade the runtime",
-        ),
-        (
-            "CreateContainerError",
-            "no such file",
-            "refuses it: no such file",
-            5,
-            "mounts",
-        ),
-        (
-            "PostStartHookError",
-            "exit 1",
-            "postStart hook failed: exit 1",
-            7,
-            "--previous",
-        ),
-        (
-            "RefusedByNodePolicy",
-            "rule",
-            "does not allow the pod: rule",
-            5,
-            "policy check",
-        ),
-        (
-            "PodInitializing",
-            "",
-            "init containers come first",
-            5,
-            "events",
-        ),
-        (
-            "ContainerCreating",
-            "",
-            "sandbox, volumes and image",
-            5,
-            "wait",
-        ),
-        (
-            "Surprise",
-            "why",
-            "Surprise: it is not started: why",
-            5,
-            "events",
-        ),
-    ];
-
-    #[test]
-    fn what_a_container_waits_for_is_told_with_what_to_do() {
-        let last = json!({"terminated": {
-            "exitCode": 3, "reason": "Error", "finishedAt": "1970-01-01T00:00:07Z",
-        }});
-        for (reason, message, what, since, remedy) in WAITING {
-            let state = json!({"waiting": {"reason": reason, "message": message}});
-            let found = found(&pod(state, last.clone(), json!({}))).unwrap();
-            assert!(found.0.contains(what), "{reason}: {found:?}");
-            assert_eq!(found.1, *since, "{reason}");
-            assert!(found.2.contains(remedy), "{reason}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn a_pull_that_goes_on_is_what_is_waited_for() {
-        for reason in ["ContainerCreating", "ErrImagePull"] {
-            let pod = pod(json!({"waiting": {"reason": reason}}), json!({}), json!({}));
-            let pull = UnderWay {
-                container: "c".to_owned(),
-                image: "web:1".to_owned(),
-                since: UnixNanos(6_000_000_000),
-            };
-            let found = of(&pod, pod.status.as_ref().unwrap(), &[pull]);
-            let [trouble] = &found[..] else {
-                panic!("{found:?}")
-            };
-            assert_eq!(trouble.what, "its image web:1 is being pulled", "{reason}");
-            assert_eq!(trouble.since, Some(UnixNanos(6_000_000_000)));
-            assert!(trouble.remedy.contains("wait"), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn an_init_container_in_the_way_is_named() {
-        let mut pod = pod(
-            json!({"waiting": {"reason": "PodInitializing"}}),
-            json!({}),
-            json!({}),
-        );
-        let status = pod.status.as_mut().unwrap();
-        let init = &mut status.init_container_statuses.as_mut().unwrap()[0];
-        init.state = serde_json::from_value(json!({"running": {}})).unwrap();
-        init.started = Some(true);
-        let found = found(&pod).unwrap();
-        assert!(
-            found.0.ends_with("init container i comes first"),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn a_bad_ending_is_trouble_and_a_good_one_is_not() {
-        let ended = |code: i32, reason: &str| {
-            let finished = "1970-01-01T00:00:08Z";
-            let ended = json!({"exitCode": code, "reason": reason, "finishedAt": finished});
-            json!({"terminated": ended})
-        };
-        let limits = json!({"resources": {"limits": {"memory": "64Mi"}}});
-        assert_eq!(
-            found(&pod(ended(0, "Completed"), json!({}), json!({}))),
-            None
-        );
-        let error = found(&pod(ended(2, "Error"), json!({}), json!({}))).unwrap();
-        assert_eq!(error.0, "it ended with exit code 2 (Error)");
-        assert_eq!(
-            (error.1, error.2.as_str()),
-            (8, "bulkhead logs ns/web -c c")
-        );
-        let killed = found(&pod(ended(137, "OOMKilled"), json!({}), limits)).unwrap();
-        assert!(killed.2.contains("limit of memory (64Mi)"), "{killed:?}");
-    }
-
-    #[test]
-    fn a_container_that_runs_is_in_trouble_only_where_a_probe_says_so() {
-        let running = json!({"running": {"startedAt": "1970-01-01T00:00:06Z"}});
-        let probe = json!({"tcpSocket": {"port": 1}});
-        for (container, expected) in [
-            (json!({}), None),
-            (json!({"livenessProbe": probe}), None),
-            (json!({"readinessProbe": probe}), Some(("readiness", 9))),
-            (
-                json!({"startupProbe": probe, "readinessProbe": probe}),
-                Some(("startup", 6)),
-            ),
-        ] {
-            let found = found(&pod(running.clone(), json!({}), container));
-            let found = found.as_ref();
-            assert_eq!(found.map(|it| it.1), expected.map(|it| it.1));
-            let words = expected.map_or("", |it| it.0);
-            assert!(found.is_none_or(|it| it.0.contains(words)), "{found:?}");
-        }
-    }
-}
+mod tests;
