@@ -131,7 +131,8 @@ impl Policy {
         }
         let document: Document = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            content_error(text, at, error.message())
+            let meant = value_errors::did_you_mean(error.message());
+            content_error(text, at, meant.as_deref().unwrap_or(error.message()))
         })?;
         if document.grants.len() > MAX_GRANTS {
             let grants = document.grants.len();

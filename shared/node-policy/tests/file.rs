@@ -113,8 +113,9 @@ fn what_is_wrong_is_told_with_its_line() {
         (
             "[[grants]]\npods = [\"a/b\"]\nhostnetwork = true",
             3,
-            "hostnetwork",
+            "unknown field `hostnetwork`: did you mean hostNetwork?",
         ),
+        ("mode = \"audid\"", 1, "did you mean audit?"),
         (
             "[[grants]]\npods = [\"a\"]\nhostPID = true",
             2,
