@@ -154,10 +154,7 @@ impl BulkheadConfig {
             reason,
         };
         let fields: FileFields =
-            serde_path_to_error::deserialize(Value::Object(object)).map_err(|error| {
-                let field = error.path().to_string();
-                refused(field, error.into_inner().to_string())
-            })?;
+            document::typed(object, |_| false).map_err(|(field, reason)| refused(field, reason))?;
         for (field, path) in [
             ("policyPath", &fields.policy_path),
             ("pullCredentialsPath", &fields.pull_credentials_path),

@@ -99,16 +99,9 @@ fn of_object(
         field,
         reason,
     };
-    let file: Result<File, _> = serde_path_to_error::deserialize(Value::Object(object));
-    let file = file.map_err(|error| {
-        let field = error.path().to_string();
-        // Arguments and values of variables may be secret, and its words show them.
-        let reason = match field.contains(".args") || field.contains(".env") {
-            true => "it is not of the form that it has in Kubernetes".to_owned(),
-            false => error.inner().to_string(),
-        };
-        refused((field, reason))
-    })?;
+    // Arguments and values of variables may be secret.
+    let is_secret = |field: &str| field.contains(".args") || field.contains(".env");
+    let file: File = document::typed(object, is_secret).map_err(refused)?;
     checked(file.providers).map_err(refused)
 }
 
@@ -292,7 +285,7 @@ mod tests {
             ),
             (
                 with(r#"{"env":[{"name":"A","value":["hunter2"]}]}"#),
-                "providers[0].env[0].value: it is not of the form that it has in Kubernetes",
+                "providers[0].env[0].value: expected a text",
             ),
         ] {
             let refused = read_providers(&providers).unwrap_err();

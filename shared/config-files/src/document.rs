@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
 
 /// Largest configuration file: the largest in use have some tens of KiB.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -24,13 +26,13 @@ pub enum DocumentError {
         /// The cause.
         source: io::Error,
     },
-    /// It is neither YAML nor JSON.
-    #[error("{path} is neither YAML nor JSON", path = path.display())]
+    /// It is neither YAML nor JSON, or a key in it is given twice.
+    #[error("{path}: {problem}", path = path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// The cause.
-        source: Box<serde_saphyr::Error>,
+        /// What is wrong with it.
+        problem: String,
     },
     /// It says that it is something else.
     #[error("{path}: {field} is {found}, expected {expected}", path = path.display())]
@@ -68,15 +70,24 @@ pub(crate) fn parse(
     text: &str,
     kind: Kind,
 ) -> Result<Map<String, Value>, DocumentError> {
-    // YAML 1.1 as the kubelet reads it; JSON is a part of it.
-    let mut options = serde_saphyr::Options::default();
-    options.legacy_octal_numbers = true;
-    options.with_snippet = false;
-    let value = serde_saphyr::from_str_with_options(text, options);
-    let value: Value = value.map_err(|source| DocumentError::Syntax {
+    let refused = |problem| DocumentError::Syntax {
         path: path.to_owned(),
-        source: Box::new(source),
-    })?;
+        problem,
+    };
+    let documents = documents::parse_yaml(text.as_bytes()).map_err(refused)?;
+    if !documents.repeated_keys.is_empty() {
+        let repeated = documents.repeated_keys.iter();
+        let repeated: Vec<String> = repeated.map(ToString::to_string).collect();
+        return Err(refused(repeated.join("; ")));
+    }
+    let value = match <[Value; 1]>::try_from(documents.values) {
+        Ok([value]) => value,
+        Err(none) if none.is_empty() => Value::Null,
+        Err(several) => {
+            let count = several.len();
+            return Err(refused(format!("it has {count} documents, expected one")));
+        }
+    };
     let mut object = match value {
         Value::Object(object) => object,
         // An empty file, which says no kind either.
@@ -94,6 +105,32 @@ pub(crate) fn parse(
         }
     }
     Ok(object)
+}
+
+/// The fields of an object as a type.
+///
+/// # Errors
+/// The path of a field and what is wrong with it. What a field has that `is_secret` is not
+/// shown.
+pub(crate) fn typed<Fields: DeserializeOwned>(
+    object: Map<String, Value>,
+    is_secret: impl FnOnce(&str) -> bool,
+) -> Result<Fields, (String, String)> {
+    let value = Value::Object(object);
+    serde_path_to_error::deserialize(&value).map_err(|error| {
+        let field = error.path().to_string();
+        let found = error
+            .path()
+            .iter()
+            .try_fold(&value, |value, segment| match segment {
+                Segment::Seq { index } => value.get(index),
+                Segment::Map { key } => value.get(key),
+                Segment::Enum { .. } | Segment::Unknown => None,
+            });
+        let found = found.filter(|_| !is_secret(&field));
+        let reason = value_errors::for_people(&error.inner().to_string(), found);
+        (field, reason)
+    })
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

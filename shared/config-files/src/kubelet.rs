@@ -98,6 +98,7 @@ impl KubeletConfig {
             return Err(KubeletConfigError::UnknownField {
                 path: path.to_owned(),
                 field: field.clone(),
+                meant: value_errors::nearest(field, FIELDS.iter().map(|field| field.name)),
             });
         }
         settings::resolve_paths(&mut object, path.parent().unwrap_or(Path::new("/")));
@@ -145,12 +146,9 @@ impl KubeletConfig {
             }
             supported.remove(name);
         }
-        let settings = serde_path_to_error::deserialize(Value::Object(supported));
-        settings
-            .map_err(|error| WrongValue {
-                field: error.path().to_string(),
-                reason: error.into_inner().to_string(),
-            })
+        // Headers may have a password in them.
+        document::typed(supported, |field| field.starts_with("staticPodURLHeader"))
+            .map_err(|(field, reason)| WrongValue { field, reason })
             .and_then(|settings: Settings| settings.apply(config, cores, &mut warnings))
             .map_err(|wrong| KubeletConfigError::Value {
                 place: self.place(&wrong.field),

@@ -156,7 +156,7 @@ fn amount(field: &str, name: &str, text: &str) -> Result<Amount, ThresholdError>
     match text.parse::<Quantity>() {
         Ok(quantity) if quantity.is_negative() => is_wrong(format!("{text} must be positive")),
         Ok(quantity) => Ok(Amount::Absolute(quantity.value())),
-        Err(error) => is_wrong(format!("{text:?}: {error}")),
+        Err(error) => is_wrong(format!("{text:?} is {error}")),
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
             (hard(&[(memory, "-5%")]), "evictionHard", "percentage"),
             (hard(&[(memory, "101%")]), "evictionHard", "at most"),
             (hard(&[(memory, "NaN%")]), "evictionHard", "percentage"),
-            (hard(&[(memory, "lots")]), "evictionHard", "quantities"),
+            (hard(&[(memory, "lots")]), "evictionHard", "quantity"),
             (soft(&[(memory, "1Gi")]), "evictionSoft", "for how long"),
             (
                 reclaim(&[(memory, "-1")]),

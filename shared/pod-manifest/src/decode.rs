@@ -4,12 +4,11 @@
 use pod::Quantity;
 use pod::core::Pod;
 use pod::items::{ItemBudget, LARGE, MAX_ITEMS};
-use pod_validation::{Errors, FieldError, MAX_ERRORS, Reason};
-use serde::Deserialize;
+use pod_validation::{Errors, FieldError, Reason};
 use serde_json::{Map, Value};
+use value_errors::shown;
 
-use crate::shown::shown;
-use crate::{known_fields, normalize};
+use crate::{normalize, strict};
 
 /// Most pods in one manifest: the largest number that a node is run with.
 pub const MAX_PODS: usize = 1024;
@@ -49,13 +48,14 @@ pub(crate) struct Located {
 }
 
 /// The pods of one document: a Pod, a PodList, or a List of Pods. `left` is what the
-/// manifest's documents before it have left of [`MAX_MANIFEST_ITEMS`].
-pub(crate) fn pods(document: Value, left: &ItemBudget) -> Result<Vec<Located>, Vec<FieldError>> {
+/// manifest's documents before it have left of [`MAX_MANIFEST_ITEMS`]. A pod with errors
+/// lacks what is wrong, so that the rest of it can be judged.
+pub(crate) fn pods(document: Value, left: &ItemBudget) -> (Vec<Located>, Vec<FieldError>) {
     let mut errors = Errors::default();
     if let Some(problem) = too_many_items(&document, left, MAX_MANIFEST_ITEMS) {
         let problem = format!("the pods of a manifest have {problem}");
         malformed(&mut errors, "", problem);
-        return Err(errors.into_vec());
+        return (Vec::new(), errors.into_vec());
     }
     let pods = match document {
         Value::Object(fields) => match kind_of(&fields) {
@@ -82,11 +82,7 @@ pub(crate) fn pods(document: Value, left: &ItemBudget) -> Result<Vec<Located>, V
             Vec::new()
         }
     };
-    if errors.count() == 0 {
-        Ok(pods)
-    } else {
-        Err(errors.into_vec())
-    }
+    (pods, errors.into_vec())
 }
 
 fn kind_of(fields: &Map<String, Value>) -> Option<&str> {
@@ -164,7 +160,6 @@ fn too_many_items(value: &Value, left: &ItemBudget, most: usize) -> Option<Strin
 }
 
 fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located> {
-    let before = errors.count();
     if let Some(problem) = too_many_items(&value, &ItemBudget::new(MAX_ITEMS), MAX_ITEMS) {
         let field = prefix.trim_end_matches('.');
         malformed(errors, field, format!("the pod has {problem}"));
@@ -183,64 +178,15 @@ fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located>
     }
     // Decoded once as it is, to find every unknown field, and once without the
     // zero values that the API does not tell from absent ones.
-    strict(&value, &prefix, errors)?;
-    if errors.count() > before {
-        return None;
-    }
+    strict::checked(&mut value, &prefix, errors)?;
     normalize::drop_zero_values(&mut value);
-    let pod = strict(&value, &prefix, errors)?;
+    let pod = strict::decoded(&value).ok()?;
     // serde_json keeps keys sorted.
     Some(Located {
         pod,
         canonical_json: value.to_string(),
         prefix,
     })
-}
-
-fn strict(value: &Value, prefix: &str, errors: &mut Errors) -> Option<Pod> {
-    let mut unknown = Vec::new();
-    let mut note = |path: serde_ignored::Path<'_>| {
-        if unknown.len() < MAX_ERRORS {
-            unknown.push(ignored_path(&path));
-        }
-    };
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
-    let result = Pod::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
-    for path in unknown {
-        let nearest = known_fields::nearest(&path);
-        let hint = nearest.map_or_else(String::new, |known| format!("did you mean {known}?"));
-        errors.add(format!("{prefix}{path}"), Reason::Unknown, hint);
-    }
-    match result {
-        Ok(pod) => Some(pod),
-        Err(error) => {
-            let path = track.path().to_string();
-            let path = if path == "." { String::new() } else { path };
-            malformed(errors, &format!("{prefix}{path}"), error.to_string());
-            None
-        }
-    }
-}
-
-/// `spec.containers[0].comand`
-fn ignored_path(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", ignored_path(parent)),
-        Path::Map { parent, key } => {
-            let parent = ignored_path(parent);
-            if parent.is_empty() {
-                key.clone()
-            } else {
-                format!("{parent}.{key}")
-            }
-        }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => ignored_path(parent),
-    }
 }
 
 fn canonical_quantity(path: &str, value: &mut Value, errors: &mut Errors) {
@@ -251,12 +197,16 @@ fn canonical_quantity(path: &str, value: &mut Value, errors: &mut Errors) {
         other => {
             let found = type_name(other);
             malformed(errors, path, format!("expected a quantity, found {found}"));
+            *value = "0".into();
             return;
         }
     };
     match text.parse::<Quantity>() {
         Ok(quantity) => *value = quantity.to_string().into(),
-        Err(error) => malformed(errors, path, error.to_string()),
+        Err(error) => {
+            let text = shown(&text);
+            malformed(errors, path, format!("\"{text}\" is {error}"));
+        }
     }
 }
 

@@ -11,17 +11,10 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize as _, forward_to_deserialize_any};
 
-/// Names that are less alike than this have nothing to do with each other: 1 is the same.
-const ALIKE: f64 = 0.8;
-
 /// The field of a pod that the one at this path was most likely meant to be.
 pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     let (_, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let name = name.to_lowercase();
-    let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name);
-    let known = fields_at(path)?.iter().map(|known| (alike(known), *known));
-    let best = known.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-    (best.0 >= ALIKE).then_some(best.1)
+    value_errors::nearest(name, fields_at(path)?.iter().copied())
 }
 
 /// The fields of the object that the field at this path is in.

@@ -6,17 +6,16 @@
 //! work. No process with privileges links this crate: it parses what strangers write.
 
 mod decode;
-mod document;
 mod known_fields;
 mod manifest;
 mod normalize;
 mod object_manifest;
 mod persistent_volume;
-mod shown;
 mod static_pod;
+mod strict;
 
 pub use decode::MAX_PODS;
-pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
+pub use documents::MAX_MANIFEST_BYTES;
 pub use manifest::{DecodedPod, ManifestError, decode};
 pub use object_manifest::{DecodedObject, MAX_OBJECT_BYTES, local_objects};
 pub use static_pod::{ManifestNode, Origin, static_pods};

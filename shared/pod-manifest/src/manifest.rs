@@ -6,7 +6,7 @@ use pod::Pod;
 use pod::items::ItemBudget;
 use pod_validation::{FieldError, MAX_ERRORS, Reason, apply_defaults};
 
-use crate::{decode as decoding, document};
+use crate::decode as decoding;
 
 /// A pod of a manifest, defaults applied, not yet validated.
 #[derive(Debug, Clone)]
@@ -69,43 +69,49 @@ impl std::error::Error for ManifestError {}
 
 /// Decodes a manifest strictly and applies defaults. One bad document makes
 /// the whole manifest bad: half of it is never what its author wrote.
+///
+/// # Errors
+/// Everything that is wrong with it, as far as decoding shows.
 pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
-    let whole = |detail: String| ManifestError {
-        document: 0,
-        error: FieldError {
-            field: String::new(),
-            reason: Reason::Malformed,
-            detail,
-        },
-    };
-    let documents = document::parse(bytes).map_err(|problem| vec![whole(problem)])?;
-    if documents.is_empty() {
-        // Most likely it is just being written. No pods is an empty PodList.
-        return Err(vec![whole("the manifest is empty".to_owned())]);
+    let (pods, errors) = read(bytes);
+    if errors.is_empty() {
+        Ok(pods)
+    } else {
+        Err(errors)
     }
+}
+
+/// What can be decoded of a manifest, and all that is wrong with it: a pod with errors lacks
+/// what is wrong in it.
+pub(crate) fn read(bytes: &[u8]) -> (Vec<DecodedPod>, Vec<ManifestError>) {
+    let whole = |detail: String| in_document(0, malformed("", detail));
+    let documents = match documents::parse(bytes) {
+        Ok(documents) => documents,
+        Err(problem) => return (Vec::new(), vec![whole(problem)]),
+    };
+    if documents.values.is_empty() {
+        // Most likely it is just being written. No pods is an empty PodList.
+        return (Vec::new(), vec![whole("the manifest is empty".to_owned())]);
+    }
+    let repeated = documents.repeated_keys.iter();
+    let repeated = repeated.map(|it| in_document(it.document, malformed(&it.field, it.message())));
+    let mut errors: Vec<ManifestError> = repeated.collect();
     let mut pods = Vec::new();
-    let mut errors = Vec::new();
     let left = ItemBudget::new(decoding::MAX_MANIFEST_ITEMS);
-    for (index, document) in documents.into_iter().enumerate() {
+    for (index, document) in documents.values.into_iter().enumerate() {
         let number = index + 1;
-        match decoding::pods(document, &left) {
-            Ok(found) => pods.extend(found.into_iter().map(|located| {
-                let mut pod = located.pod;
-                apply_defaults(&mut pod);
-                DecodedPod {
-                    pod,
-                    document: number,
-                    canonical_json: located.canonical_json,
-                    prefix: located.prefix,
-                }
-            })),
-            Err(found) => {
-                errors.extend(found.into_iter().map(|error| ManifestError {
-                    document: number,
-                    error,
-                }));
+        let (located, found) = decoding::pods(document, &left);
+        pods.extend(located.into_iter().map(|located| {
+            let mut pod = located.pod;
+            apply_defaults(&mut pod);
+            DecodedPod {
+                pod,
+                document: number,
+                canonical_json: located.canonical_json,
+                prefix: located.prefix,
             }
-        }
+        }));
+        errors.extend(found.into_iter().map(|error| in_document(number, error)));
         if pods.len() > decoding::MAX_PODS {
             errors.push(whole(format!("more than {} pods", decoding::MAX_PODS)));
         }
@@ -113,9 +119,17 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
             break;
         }
     }
-    if errors.is_empty() {
-        Ok(pods)
-    } else {
-        Err(errors)
+    (pods, errors)
+}
+
+fn malformed(field: &str, detail: String) -> FieldError {
+    FieldError {
+        field: field.to_owned(),
+        reason: Reason::Malformed,
+        detail,
     }
+}
+
+fn in_document(document: usize, error: FieldError) -> ManifestError {
+    ManifestError { document, error }
 }

@@ -8,9 +8,9 @@ use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, Objec
 use pod::identity::{check_label, check_name};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use value_errors::shown;
 
-use crate::shown::shown;
-use crate::{document, persistent_volume};
+use crate::persistent_volume;
 
 /// What a manifest of objects may have.
 const KINDS: &str = "ConfigMap, Secret or PersistentVolume";
@@ -52,15 +52,22 @@ impl fmt::Display for DecodedObject {
 /// # Errors
 /// What is wrong with the manifest: one bad document makes all of it bad.
 pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
-    let documents = document::parse(bytes)?;
-    if documents.is_empty() {
+    let documents = documents::parse(bytes)?;
+    if documents.values.is_empty() {
         // Most likely it is just being written.
         return Err("the manifest is empty".to_owned());
     }
-    let objects = documents.into_iter().enumerate().map(|(index, document)| {
-        let object = decoded(document);
-        object.map_err(|problem| format!("document {}: {problem}", index + 1))
-    });
+    if let Some(repeated) = documents.repeated_keys.first() {
+        return Err(format!("document {}: {repeated}", repeated.document));
+    }
+    let objects = documents
+        .values
+        .into_iter()
+        .enumerate()
+        .map(|(index, document)| {
+            let object = decoded(document);
+            object.map_err(|problem| format!("document {}: {problem}", index + 1))
+        });
     objects.collect()
 }
 

@@ -4,8 +4,7 @@ use local_objects::PersistentVolume;
 use pod::identity::{check_label, check_name};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::shown::{shown, without_value};
+use value_errors::{for_people, shown};
 
 /// Longest path, as for the kernel.
 const MAX_PATH_BYTES: usize = 4096;
@@ -77,7 +76,10 @@ pub(crate) fn decoded(spec: Option<Value>) -> Result<Bound, String> {
             "." => String::new(),
             path => format!(".{}", shown(path)),
         };
-        format!("spec{path}: {}", without_value(error.inner()))
+        format!(
+            "spec{path}: {}",
+            for_people(&error.inner().to_string(), None)
+        )
     })?;
     let unsupported = |field: &str, value: &str, only: &str| {
         let value = shown(value);
@@ -265,15 +267,15 @@ mod tests {
         for (fields, expected) in [
             (
                 json!({"local": "hunter2"}),
-                "spec.local: expected struct Local",
+                "spec.local: expected a mapping",
             ),
             (
                 json!({"local": {"path": ["hunter2"]}}),
-                "spec.local.path: expected a string",
+                "spec.local.path: expected a text",
             ),
             (
                 json!({"local": local, "claimRef": {"name": {"hunter2, expected b": 1}}}),
-                "spec.claimRef.name: expected a string",
+                "spec.claimRef.name: expected a text",
             ),
         ] {
             assert_eq!(decoded(Some(spec(&fields))).unwrap_err(), expected);

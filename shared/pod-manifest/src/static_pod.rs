@@ -12,7 +12,7 @@ use pod_validation::{
     FieldError, MAX_ERRORS, Reason, apply_runtime_class, runtime_class_errors, uid_error,
 };
 
-use crate::manifest::{DecodedPod, ManifestError, decode};
+use crate::manifest::{DecodedPod, ManifestError, read};
 
 /// Namespace of a pod that names none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -62,9 +62,11 @@ pub fn static_pods(
     node: &ManifestNode,
 ) -> Result<Vec<Pod>, Vec<ManifestError>> {
     let mut pods = Vec::new();
-    let mut errors = Vec::new();
-    for mut decoded in decode(manifest)? {
-        let found = judge(&mut decoded, origin, node);
+    let (all, mut errors) = read(manifest);
+    let in_decoding = errors.clone();
+    for mut decoded in all {
+        let mut found = judge(&mut decoded, origin, node);
+        found.retain(|error| !follows(error, &decoded, &in_decoding));
         if found.is_empty() {
             pods.push(decoded.pod);
         } else {
@@ -79,6 +81,24 @@ pub fn static_pods(
     } else {
         Err(errors)
     }
+}
+
+/// Whether an error may be there only because something in its document could not be decoded:
+/// it is about that, or about what is missing beside it or anywhere.
+fn follows(error: &FieldError, decoded: &DecodedPod, in_decoding: &[ManifestError]) -> bool {
+    let mut of_document = in_decoding
+        .iter()
+        .filter(|it| it.document == decoded.document || it.document == 0)
+        .map(|it| it.error.field.as_str());
+    let parent = |path: &str| path.rsplit_once('.').map(|(parent, _)| parent.to_owned());
+    of_document.any(|wrong| {
+        let is_at = error.field.starts_with(wrong) || wrong.starts_with(&error.field);
+        match error.reason {
+            Reason::NotFound { .. } => true,
+            Reason::Required => is_at || parent(wrong) == parent(&error.field),
+            _ => is_at,
+        }
+    })
 }
 
 /// Gives a pod its node's identity, and tells everything that is wrong with it.

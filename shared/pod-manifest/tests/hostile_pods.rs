@@ -144,7 +144,7 @@ fn of_pods() -> Vec<Attempt> {
 const TOO_MANY_OF_A_POD: &str = "the pod has more than 10000 items in lists";
 const TOO_MANY_OF_A_MANIFEST: &str = "the pods of a manifest have more than 100000 items in lists";
 
-const TOO_MANY_VALUES: &str = "not valid JSON: more than 250000 values";
+const TOO_MANY_VALUES: &str = "more than 250000 values";
 
 /// So many containers.
 fn many(count: usize) -> Value {

@@ -1,7 +1,7 @@
 //! Manifests as people write them: what is decoded, what is refused, and
 //! whether the message helps to find the mistake.
 
-use pod_manifest::{DecodedPod, decode};
+use pod_manifest::{DecodedPod, Origin, decode, static_pods};
 
 fn messages(manifest: &str) -> Vec<String> {
     match decode(manifest.as_bytes()) {
@@ -39,42 +39,155 @@ fn an_unknown_field_is_named() {
     );
 }
 
+/// A pod with one more line in its container.
+fn with(line: &str) -> String {
+    POD.replace("image: i:1", &format!("image: i:1\n    {line}"))
+}
+
+/// A line of a container, and what is said of a field in it.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "command: sh",
+        "command: expected a list, found the text \"sh\"",
+    ),
+    (
+        "env: [{name: a, value: 8080}]",
+        "env[0].value: expected a text, found the number 8080: put it in quotation marks",
+    ),
+    (
+        "env: [{name: n}]",
+        "env[0].name: expected a text, found false: without quotation marks YAML reads n, no \
+             and off as false: put it in them",
+    ),
+    (
+        "args: [yes]",
+        "args[0]: expected a text, found true: without quotation marks YAML reads y, yes and \
+             on as true: put it in them",
+    ),
+    (
+        "args: [null]",
+        "args[0]: expected a text, found nothing: without quotation marks YAML reads null and \
+             ~ as nothing: put it in them",
+    ),
+    (
+        "ports: [{containerPort: \"8081\"}]",
+        "ports[0].containerPort: expected a whole number, found the text \"8081\": take the \
+             quotation marks away",
+    ),
+    (
+        "ports: [{containerPort: 99999999999}]",
+        "ports[0].containerPort: 99999999999 is out of range: it must be from -2147483648 to \
+             2147483647",
+    ),
+    (
+        "ports: [{containerPort: 1e30}]",
+        "ports[0].containerPort: 1e+30 is out of range: it must be from -2147483648 to \
+             2147483647",
+    ),
+    (
+        "ports: [{containerPort: 80.5}]",
+        "ports[0].containerPort: expected a whole number, found the number 80.5",
+    ),
+    (
+        "stdin: \"true\"",
+        "stdin: expected true or false, found the text \"true\": take the quotation marks away",
+    ),
+    (
+        "stdin: tRue",
+        "stdin: expected true or false, found the text \"tRue\"",
+    ),
+    (
+        "resources: 5",
+        "resources: expected a mapping, found the number 5",
+    ),
+    (
+        "resources: {limits: {memory: 64MB}}",
+        "resources.limits[memory]: \"64MB\" is not a quantity: did you mean 64M?",
+    ),
+    (
+        "resources: {limits: {memory: 128 Mi}}",
+        "resources.limits[memory]: \"128 Mi\" is not a quantity: did you mean 128Mi?",
+    ),
+    (
+        "resources: {limits: {cpu: a}}",
+        "resources.limits[cpu]: \"a\" is not a quantity like 500m, 1.5, 64M or 64Mi",
+    ),
+    (
+        "resources: {limits: {cpu: [1]}}",
+        "resources.limits[cpu]: expected a quantity, found a list",
+    ),
+    (
+        "image: i:2",
+        "image: the key image is given twice, in line 7 and in line 8",
+    ),
+];
+
 #[test]
-fn a_value_of_the_wrong_type_is_named() {
-    let manifest = POD.replace("image: i:1", "image: i:1\n    command: sh");
-    let found = messages(&manifest);
-    assert_eq!(found.len(), 1);
-    assert!(
-        found[0].starts_with("spec.containers[0].command: invalid type: string"),
-        "{found:?}"
-    );
-    // YAML makes a bool of an unquoted yes, and a number of 1.
-    let manifest = POD.replace("image: i:1", "image: i:1\n    args: [yes]");
-    assert!(
-        messages(&manifest)[0].starts_with("spec.containers[0].args[0]: invalid type: boolean")
-    );
-    let manifest = POD.replace("{name: a}", "{name: 1}");
-    assert!(messages(&manifest)[0].starts_with("metadata.name: invalid type: integer"));
+fn a_value_that_its_field_cannot_have_is_said_with_what_helps() {
+    for (line, expected) in MISTAKES {
+        let expected = format!("spec.containers[0].{expected}");
+        assert_eq!(messages(&with(line)), [expected]);
+    }
 }
 
 #[test]
-fn a_bad_quantity_is_named() {
-    for (quantity, text) in [
-        ("1K", "suffix"),
-        ("a", "regular expression"),
-        ("[1]", "a list"),
-    ] {
-        let manifest = POD.replace(
-            "image: i:1",
-            &format!("image: i:1\n    resources: {{limits: {{memory: {quantity}}}}}"),
-        );
-        let found = messages(&manifest);
-        assert!(
-            found[0].starts_with("spec.containers[0].resources.limits[memory]: "),
-            "{found:?}"
-        );
-        assert!(found[0].contains(text), "{found:?}");
-    }
+fn words_and_numbers_of_yaml_mean_what_they_mean_for_a_kubelet() {
+    let pod = pods(&with(
+        "env: [{name: tRue, value: nULL}, {name: yEs, value: oFF}, {name: A, value: null}]\n    \
+         ports: [{containerPort: 1e3}, {containerPort: 08}, {containerPort: 5.}]",
+    ));
+    let container = pod[0].pod.spec.clone().unwrap().containers.remove(0);
+    let env: Vec<_> = container.env.unwrap();
+    let env = env.iter().map(|it| (&*it.name, it.value.as_deref()));
+    let expected = [("tRue", Some("nULL")), ("yEs", Some("oFF")), ("A", None)];
+    assert!(env.eq(expected));
+    let ports = container.ports.unwrap();
+    let ports = ports.iter().map(|it| it.container_port);
+    assert!(ports.eq([1000, 8, 5]));
+    // In JSON they are no integers for it either.
+    let json = r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"ports":[{"containerPort":1e3}]}]}}"#;
+    assert_eq!(
+        messages(json),
+        [
+            "spec.containers[0].ports[0].containerPort: expected a whole number, found the number 1000.0"
+        ]
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  hostNetwork: maybe\n  \
+                    restartPolcy: Always\n  containers:\n  - name: 5\n    imgae: i:1\n    \
+                    command: [1, a, 2]\n    command: [b]\n    imagePullPolicy: Sometimes\n    \
+                    volumeMounts: [{name: v, mountPath: /v}]\n    \
+                    resources: {limits: {memory: 64MB, cpu: 100 m}}\n    \
+                    ports: [{containerPort: 99999}, {containerPort: \"80\"}]\n";
+    let found = static_pods(manifest.as_bytes(), Origin::File("/m"), &"node".into());
+    let found: Vec<_> = found.unwrap_err().iter().map(ToString::to_string).collect();
+    let expected = [
+        "spec.containers[0].command: the key command is given twice, in line 10 and in line 11",
+        "spec.containers[0].resources.limits[cpu]: \"100 m\" is not a quantity: did you mean 100m?",
+        "spec.containers[0].resources.limits[memory]: \"64MB\" is not a quantity: did you mean 64M?",
+        "spec.containers[0].command[0]: expected a text, found the number 1: put it in quotation \
+         marks",
+        "spec.containers[0].command[2]: expected a text, found the number 2: put it in quotation \
+         marks",
+        "spec.containers[0].name: expected a text, found the number 5: put it in quotation marks",
+        "spec.containers[0].ports[1].containerPort: expected a whole number, found the text \"80\": \
+         take the quotation marks away",
+        "spec.hostNetwork: expected true or false, found the text \"maybe\"",
+        "spec.containers[0].imgae: unknown field: did you mean image?",
+        "spec.restartPolcy: unknown field: did you mean restartPolicy?",
+        "metadata.name: Invalid value: \"Web-node\": ",
+        "spec.containers[0].imagePullPolicy: Unsupported value: \"Sometimes\": ",
+        "spec.containers[0].ports[0].containerPort: Invalid value: \"99999\": ",
+    ];
+    let is_expected = |(found, expected): (&String, &&str)| found.starts_with(expected);
+    assert!(found.len() == expected.len(), "{found:#?}");
+    assert!(found.iter().zip(&expected).all(is_expected), "{found:#?}");
+    // Of each kind not more than anybody reads.
+    let numbers = vec!["1"; 1000].join(", ");
+    assert_eq!(messages(&with(&format!("args: [{numbers}]"))).len(), 20);
 }
 
 #[test]
@@ -159,7 +272,10 @@ fn what_is_no_pod_is_refused() {
         ("apiVersion: v1\nkind: Pood\n", r#"kind "Pood""#),
         (r#"{"apiVersion":"v1","kind":"Pod""#, "not valid JSON"),
         ("a: [", "not valid YAML"),
-        ("a: 1\na: 2\n", "not valid YAML"),
+        (
+            "a: 1\na: 2\n",
+            "a: the key a is given twice, in line 1 and in line 2",
+        ),
     ] {
         let found = messages(manifest);
         assert!(found[0].contains(text), "{manifest}: {found:?}");

@@ -38,20 +38,24 @@ const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
 const BINARY_SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Why a text is not a quantity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum QuantityError {
-    /// Not a number with an optional suffix.
-    #[error(
-        "quantities must match the regular expression \
-         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-    )]
-    Malformed,
-    /// The suffix is none that exists.
-    #[error("unable to parse quantity's suffix")]
-    Suffix,
+    /// Not a number with one of the suffixes, or none.
+    #[error("not a quantity{}", advice(.meant.as_deref()))]
+    Malformed {
+        /// What was most likely meant.
+        meant: Option<String>,
+    },
     /// The text is longer than any sensible number.
     #[error("quantity is longer than {MAX_QUANTITY_LENGTH} characters")]
     TooLong,
+}
+
+fn advice(meant: Option<&str>) -> String {
+    match meant {
+        Some(meant) => format!(": did you mean {meant}?"),
+        None => " like 500m, 1.5, 64M or 64Mi".to_owned(),
+    }
 }
 
 /// How a quantity is written.
@@ -193,27 +197,54 @@ impl FromStr for Quantity {
         if text.len() > MAX_QUANTITY_LENGTH {
             return Err(QuantityError::TooLong);
         }
-        let (negative, rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
-        let number_end = rest
-            .find(|character: char| !character.is_ascii_digit() && character != '.')
-            .unwrap_or(rest.len());
-        let (number, suffix) = rest.split_at(number_end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return Err(QuantityError::Malformed);
-        }
-        let scale = parse_suffix(suffix)?;
-        let magnitude = scaled_nanos(whole, fraction, scale);
-        let nanos = if negative { -magnitude } else { magnitude };
-        Ok(Self {
-            nanos,
-            format: scale.format(),
+        parsed(text).ok_or_else(|| {
+            let meant = right_spelling(text).filter(|meant| parsed(meant).is_some());
+            QuantityError::Malformed { meant }
         })
     }
+}
+
+fn parsed(text: &str) -> Option<Quantity> {
+    let (negative, rest) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let number_end = rest
+        .find(|character: char| !character.is_ascii_digit() && character != '.')
+        .unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at(number_end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let scale = parse_suffix(suffix)?;
+    let magnitude = scaled_nanos(whole, fraction, scale);
+    let nanos = if negative { -magnitude } else { magnitude };
+    Some(Quantity {
+        nanos,
+        format: scale.format(),
+    })
+}
+
+/// The text as a quantity is spelt, where people write another unit: without spaces, the `B`
+/// of bytes and letters of the wrong case.
+fn right_spelling(text: &str) -> Option<String> {
+    let text: String = text.split_whitespace().collect();
+    let end = text.find(|character: char| character.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(end);
+    let lower = unit.to_ascii_lowercase();
+    let of_bytes = ["bytes", "byte", "b"];
+    let is_of_bytes = of_bytes.iter().find_map(|end| lower.strip_suffix(end));
+    // Thousandths of a byte is what nobody means.
+    if unit == "m" {
+        return Some(text);
+    }
+    let prefix = is_of_bytes.unwrap_or(&lower);
+    let decimal = DECIMAL_SUFFIXES.iter().map(|(name, _)| *name).skip(3);
+    let mut known = decimal.chain(BINARY_SUFFIXES).chain(["u", "n"]);
+    let suffix = known.find(|known| known.eq_ignore_ascii_case(prefix))?;
+    Some(format!("{number}{suffix}"))
 }
 
 /// What a suffix multiplies with.
@@ -234,31 +265,25 @@ impl Scale {
     }
 }
 
-fn parse_suffix(suffix: &str) -> Result<Scale, QuantityError> {
+fn parse_suffix(suffix: &str) -> Option<Scale> {
     if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
-        return Ok(Scale::Decimal(*exponent));
+        return Some(Scale::Decimal(*exponent));
     }
     if let Some(position) = BINARY_SUFFIXES.iter().position(|name| *name == suffix) {
         // At most six entries.
-        return Ok(Scale::Binary(10 * (position as u32 + 1)));
+        return Some(Scale::Binary(10 * (position as u32 + 1)));
     }
-    let letters = suffix.trim_start_matches(|character: char| "eEinumkKMGTP".contains(character));
-    let exponent = letters.strip_prefix(['+', '-']).unwrap_or(letters);
-    if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(QuantityError::Malformed);
+    let exponent = suffix.strip_prefix(['e', 'E'])?;
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
     }
-    match suffix.strip_prefix(['e', 'E']) {
-        Some(digits) if digits == letters && !exponent.is_empty() => {
-            // Beyond three digits everything is zero or the cap anyway.
-            let value = exponent.parse::<i32>().unwrap_or(i32::MAX).min(999);
-            Ok(Scale::Exponent(if letters.starts_with('-') {
-                -value
-            } else {
-                value
-            }))
-        }
-        _ => Err(QuantityError::Suffix),
-    }
+    // Beyond three digits everything is zero or the cap anyway.
+    let value = digits.parse::<i32>().unwrap_or(i32::MAX).min(999);
+    Some(Scale::Exponent(match exponent.starts_with('-') {
+        true => -value,
+        false => value,
+    }))
 }
 
 /// The magnitude in nano units, rounded up and capped.
@@ -449,6 +474,40 @@ mod tests {
             "1".repeat(129).parse::<Quantity>(),
             Err(QuantityError::TooLong)
         );
+    }
+
+    #[test]
+    fn a_quantity_that_is_spelt_wrongly_is_answered_with_the_right_spelling() {
+        for (text, meant) in [
+            ("64MB", Some("64M")),
+            ("64Mb", Some("64M")),
+            ("64MiB", Some("64Mi")),
+            ("64mib", Some("64Mi")),
+            ("64mi", Some("64Mi")),
+            ("64MI", Some("64Mi")),
+            ("128 Mi", Some("128Mi")),
+            ("100 m", Some("100m")),
+            ("0.5gb", Some("0.5G")),
+            ("1K", Some("1k")),
+            ("1KB", Some("1k")),
+            ("2 g", Some("2G")),
+            ("10 GB", Some("10G")),
+            ("3tb", Some("3T")),
+            ("512 bytes", Some("512")),
+            ("512B", Some("512")),
+            ("2cores", None),
+            ("half", None),
+            ("1.2.3GB", None),
+            ("1,5", None),
+            ("", None),
+        ] {
+            let refused = text.parse::<Quantity>().unwrap_err();
+            let meant = meant.map(str::to_owned);
+            assert_eq!(refused, QuantityError::Malformed { meant }, "{text}");
+        }
+        let said = |text: &str| text.parse::<Quantity>().unwrap_err().to_string();
+        assert_eq!(said("64MB"), "not a quantity: did you mean 64M?");
+        assert_eq!(said("half"), "not a quantity like 500m, 1.5, 64M or 64Mi");
     }
 
     #[test]

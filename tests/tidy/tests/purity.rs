@@ -5,8 +5,9 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 12] = [
+const PURE: [&str; 14] = [
     "cri-requests",
+    "documents",
     "eviction",
     "local-objects",
     "node-layout",
@@ -18,6 +19,7 @@ const PURE: [&str; 12] = [
     "pod-volumes",
     "pull-credentials",
     "turns",
+    "value-errors",
 ];
 
 /// What only crates around them need: async code, the kernel, mounts.

@@ -41,13 +41,15 @@ fn only_the_pod_worker_pool_links_the_container_runtime() {
 #[test]
 fn the_pod_worker_pool_links_no_parser_of_what_strangers_write() {
     // The names are right.
-    assert!(linked_of_all("config-sourcer").contains("serde-saphyr"));
-    assert!(linked_of_all("supervisor").contains("serde-saphyr"));
+    assert!(linked_of_all("config-sourcer").contains("granit-parser"));
+    assert!(linked_of_all("supervisor").contains("granit-parser"));
     let of_pool = linked_of_all("pod-worker-pool");
     assert!(of_pool.contains("pod-validation"), "{of_pool:?}");
     for parser in [
+        "granit-parser",
         "serde-saphyr",
         "serde_yaml",
+        "documents",
         "pod-manifest",
         "manifest-files",
     ] {

@@ -20,12 +20,18 @@ pub enum KubeletConfigError {
         source: io::Error,
     },
     /// No such field exists.
-    #[error("{path}: there is no field {field} in a KubeletConfiguration", path = path.display())]
+    #[error(
+        "{path}: there is no field {field} in a KubeletConfiguration{}",
+        .meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default(),
+        path = path.display()
+    )]
     UnknownField {
         /// The file.
         path: PathBuf,
         /// The field.
         field: String,
+        /// The one that was most likely meant.
+        meant: Option<&'static str>,
     },
     /// A field has a value that it cannot have.
     #[error("{place}: {field}: {reason}")]

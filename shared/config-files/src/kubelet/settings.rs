@@ -324,7 +324,7 @@ impl Settings {
                 }
                 let quantity: Quantity = match text.parse() {
                     Ok(quantity) => quantity,
-                    Err(error) => return refused(&path, format!("{error}")),
+                    Err(error) => return refused(&path, format!("{text:?} is {error}")),
                 };
                 if quantity.is_negative() {
                     return refused(&path, format!("{text} is negative"));
@@ -443,7 +443,9 @@ impl Settings {
             let text = &self.container_log_max_size;
             let size: Quantity = match text.parse() {
                 Ok(size) => size,
-                Err(error) => return refused("containerLogMaxSize", format!("{error}")),
+                Err(error) => {
+                    return refused("containerLogMaxSize", format!("{text:?} is {error}"));
+                }
             };
             if !size.is_whole() {
                 let reason = format!("{text}: give a whole number of bytes");
