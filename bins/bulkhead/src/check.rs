@@ -125,8 +125,17 @@ fn judged(
 /// A manifest with its pods, or everything that is wrong with it.
 pub(crate) type PodsOfFile = (PathBuf, Result<Vec<Pod>, Vec<String>>);
 
-/// The names of a manifest's pods, or everything that is wrong with it.
-type Verdict = Result<Vec<String>, Vec<String>>;
+/// What a manifest comes to, or everything that is wrong with it.
+type Verdict = Result<Accepted, Vec<String>>;
+
+/// A manifest that is accepted.
+#[derive(Debug, PartialEq, Eq)]
+struct Accepted {
+    /// The names of its pods.
+    pods: Vec<String>,
+    /// What is most likely a mistake all the same.
+    warnings: Vec<String>,
+}
 
 /// What is to be judged, or why it cannot be read.
 type Content = Result<Vec<u8>, String>;
@@ -202,7 +211,7 @@ fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The names of a manifest's pods, or everything that is wrong with it.
+/// What a manifest comes to, or everything that is wrong with it.
 fn verdict(bytes: &[u8], path: &Path, judge: &mut Judge) -> Verdict {
     let pods = decoded(bytes, path, &judge.node)?;
     let mut problems = Vec::new();
@@ -211,11 +220,20 @@ fn verdict(bytes: &[u8], path: &Path, judge: &mut Judge) -> Verdict {
         problems.extend((judge.denials)(pod));
     }
     let full_name = |pod: &Pod| format!("{}/{}", pod.namespace(), pod.name());
-    if problems.is_empty() {
-        Ok(pods.iter().map(full_name).collect())
-    } else {
-        Err(problems)
+    if !problems.is_empty() {
+        return Err(problems);
     }
+    let of_pod = |pod: &Pod| {
+        let warnings = pod_validation::warnings(pod).into_iter();
+        let name = full_name(pod);
+        warnings
+            .map(|warning| format!("{name}: {warning}"))
+            .collect::<Vec<_>>()
+    };
+    Ok(Accepted {
+        pods: pods.iter().map(full_name).collect(),
+        warnings: pods.iter().flat_map(of_pod).collect(),
+    })
 }
 
 impl Seen {
@@ -248,15 +266,19 @@ impl Seen {
 
 fn rendered(path: &Path, verdict: &Verdict, colours: bool) -> String {
     let path = plain(&path.display().to_string());
+    let line = |tone: Tone, word: &str, text: &str| {
+        let word = tone.paint(word, colours);
+        format!("{path}: {word}: {}\n", plain(text))
+    };
     match verdict {
-        Ok(names) => {
-            let word = Tone::Good.paint("accepted", colours);
-            format!("{path}: {word}: {}\n", plain(&names.join(", ")))
+        Ok(Accepted { pods, warnings }) => {
+            let warnings = warnings.iter().map(|it| line(Tone::Notable, "warning", it));
+            let accepted = line(Tone::Good, "accepted", &pods.join(", "));
+            std::iter::once(accepted).chain(warnings).collect()
         }
         Err(problems) => {
-            let word = Tone::Bad.paint("refused", colours);
-            let line = |problem: &String| format!("{path}: {word}: {}\n", plain(problem));
-            problems.iter().map(line).collect()
+            let refused = problems.iter();
+            refused.map(|it| line(Tone::Bad, "refused", it)).collect()
         }
     }
 }
@@ -286,17 +308,29 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
         }
     }
 
-    fn check_text(text: &str, judge: &mut Judge) -> Result<Vec<String>, Vec<String>> {
+    fn check_text(text: &str, judge: &mut Judge) -> Verdict {
         verdict(text.as_bytes(), Path::new("/m/a.yaml"), judge)
     }
 
     #[test]
     fn a_good_manifest_is_accepted_with_the_names_of_its_pods() {
         let verdict = check_text(GOOD, &mut judge());
-        assert_eq!(verdict, Ok(vec!["default/web-n1".to_owned()]));
         assert_eq!(
             rendered(Path::new("a.yaml"), &verdict, false),
             "a.yaml: accepted: default/web-n1\n"
+        );
+    }
+
+    #[test]
+    fn what_is_most_likely_a_mistake_is_warned_of_and_accepted() {
+        let with = "image: localhost/web:1, resources: {limits: {memory: 256m}}";
+        let text = GOOD.replace("image: localhost/web:1", with);
+        let verdict = check_text(&text, &mut judge());
+        assert_eq!(
+            rendered(Path::new("a.yaml"), &verdict, false),
+            "a.yaml: accepted: default/web-n1\na.yaml: warning: default/web-n1: \
+             spec.containers[0].resources.limits[memory]: Invalid value: \"256m\": it is a \
+             fraction of a byte: m is a thousandth, M and Mi are a million\n"
         );
     }
 

@@ -174,7 +174,9 @@ impl Manifests {
             return;
         }
         let had_no_room = std::mem::take(&mut manifest.has_no_room);
-        match judge(&bytes) {
+        let judged = judge(&bytes);
+        let warned = warned(path, judged.as_deref().unwrap_or_default());
+        match judged {
             Ok(pods) => match encode(pods, &first_seen, seen) {
                 Ok(pods) if !fits(others, size(&pods)) => {
                     // Forgotten, so that it is judged again when there may be room.
@@ -190,7 +192,7 @@ impl Manifests {
                 }
                 Ok(pods) => {
                     manifest.good = Some(pods);
-                    manifest.problems = Vec::new();
+                    manifest.problems = warned;
                 }
                 Err(reason) => manifest.problems = vec![Problem::new(path, reason)],
             },
@@ -291,6 +293,21 @@ pub(crate) fn mark_seen(
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen);
     PodDocument::encode(&pod, source).map_err(|error| telemetry::chain(&error))
+}
+
+/// What is to be known of pods that are good.
+pub(crate) fn warned(subject: &str, pods: &[Pod]) -> Vec<Problem> {
+    let of_pod = |pod: &Pod| {
+        let name = format!("{}/{}", pod.namespace(), pod.name());
+        let warnings = pod_validation::warnings(pod).into_iter();
+        let problems = warnings.map(|warning| Problem {
+            subject: subject.to_owned(),
+            reason: format!("pod {name} is accepted, but: {}", warning.message()),
+            field: warning.field,
+        });
+        problems.collect::<Vec<_>>()
+    };
+    pods.iter().flat_map(of_pod).collect()
 }
 
 /// An error in a manifest as a problem of its source.

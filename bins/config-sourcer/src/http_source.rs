@@ -14,7 +14,7 @@ use pod_manifest::{ManifestNode, Origin, static_pods};
 use tokio::time::MissedTickBehavior;
 
 use crate::file_source::timestamp;
-use crate::files::{mark_seen, problem};
+use crate::files::{mark_seen, problem, warned};
 use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::publication::Publication;
 use crate::snapshot::{LastPublished, PodSet, Problem, assemble};
@@ -115,6 +115,7 @@ impl HttpSource {
                     .map(|error| problem(&subject, error))
                     .collect::<Vec<_>>()
             })?;
+        let mut found = warned(&subject, &pods);
         let seen = first_seen(published);
         let now = timestamp(self.clock.now());
         let pods: Vec<PodDocument> = pods
@@ -128,7 +129,8 @@ impl HttpSource {
             ..LastPublished::default()
         };
         let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &last_published);
-        Ok((pods, problems))
+        found.extend(problems);
+        Ok((pods, found))
     }
 }
 

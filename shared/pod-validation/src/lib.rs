@@ -13,6 +13,7 @@ mod profile_annotations;
 mod runtime_class;
 mod support;
 mod validate;
+mod warnings;
 
 pub use defaults::apply as apply_defaults;
 pub use field::{Errors, FieldError, MAX_ERRORS, Path, Reason};
@@ -22,3 +23,4 @@ pub use support::{
     static_pod_restrictions, static_pod_restrictions_at, unsupported_fields, unsupported_fields_at,
 };
 pub use validate::{validate, validate_at};
+pub use warnings::warnings;

@@ -50,6 +50,28 @@ fn seen(manifests: &Manifests) -> Vec<String> {
 }
 
 #[test]
+fn a_good_file_that_is_most_likely_a_mistake_is_a_problem_with_pods() {
+    let mut manifests = Manifests::default();
+    let text = manifest(
+        "a",
+        "i:1', resources: {limits: {memory: 256m}}, imagePullPolicy: 'Always",
+    );
+    observe(&mut manifests, A, &text, "t1");
+    assert_eq!(names(&manifests), ["a-node"]);
+    let expected = Problem {
+        subject: A.to_owned(),
+        field: "spec.containers[0].resources.limits[memory]".to_owned(),
+        reason:
+            "pod default/a-node is accepted, but: Invalid value: \"256m\": it is a fraction of \
+                 a byte: m is a thousandth, M and Mi are a million"
+                .to_owned(),
+    };
+    assert_eq!(problems(&manifests), [expected]);
+    observe(&mut manifests, A, &manifest("a", "i:1"), "t1");
+    assert_eq!(problems(&manifests), []);
+}
+
+#[test]
 fn a_good_file_has_its_pods() {
     let mut manifests = Manifests::default();
     observe(&mut manifests, A, &manifest("a", "i:1"), "t1");
