@@ -94,8 +94,7 @@ fn a_field_that_a_kubelets_configuration_cannot_have_is_said_for_people() {
         ),
         (
             "clusterDomain: no",
-            "/k: clusterDomain: expected a text, found false: without quotation marks YAML reads \
-             n, no and off as false: put it in them",
+            "/k: clusterDomain: expected a text, found false: YAML reads n, no and off as false: put it in quotation marks",
         ),
         (
             "seccompDefault: tRue",

@@ -8,7 +8,7 @@ use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, Objec
 use pod::identity::{check_label, check_name};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use value_errors::shown;
+use value_errors::{nearest, shown};
 
 use crate::persistent_volume;
 
@@ -57,19 +57,26 @@ pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
         // Most likely it is just being written.
         return Err("the manifest is empty".to_owned());
     }
-    if let Some(repeated) = documents.repeated_keys.first() {
-        return Err(format!("document {}: {repeated}", repeated.document));
+    let repeated = documents.repeated_keys.iter();
+    let mut problems: Vec<String> = repeated
+        .map(|it| format!("document {}: {it}", it.document))
+        .collect();
+    let mut objects = Vec::new();
+    for (index, document) in documents.values.into_iter().enumerate() {
+        match decoded(document) {
+            Ok(object) => objects.push(object),
+            Err(problem) => problems.push(format!("document {}: {problem}", index + 1)),
+        }
     }
-    let objects = documents
-        .values
-        .into_iter()
-        .enumerate()
-        .map(|(index, document)| {
-            let object = decoded(document);
-            object.map_err(|problem| format!("document {}: {problem}", index + 1))
-        });
-    objects.collect()
+    if problems.is_empty() {
+        return Ok(objects);
+    }
+    problems.truncate(MAX_PROBLEMS);
+    Err(problems.join("; "))
 }
+
+/// Most problems of a manifest that are named.
+const MAX_PROBLEMS: usize = 20;
 
 fn decoded(document: Value) -> Result<DecodedObject, String> {
     let Value::Object(mut fields) = document else {
@@ -122,7 +129,7 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         }
     }
     if let Some(name) = fields.keys().next() {
-        return Err(format!("{}: unknown field", shown(name)));
+        return Err(unknown_field(kind, name));
     }
     let size: usize = data.values().map(|value| value.as_slice().len()).sum();
     if size > MAX_OBJECT_BYTES {
@@ -141,6 +148,17 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         object,
         immutable,
     })
+}
+
+fn unknown_field(kind: ObjectKind, name: &str) -> String {
+    let known: &[&str] = match kind {
+        ObjectKind::ConfigMap => &["metadata", "immutable", "data", "binaryData"],
+        ObjectKind::Secret => &["metadata", "immutable", "data", "stringData", "type"],
+        ObjectKind::PersistentVolume => &["metadata", "spec"],
+    };
+    let meant = nearest(name, known.iter().copied());
+    let hint = meant.map_or_else(String::new, |known| format!(": did you mean {known}?"));
+    format!("{}: unknown field{hint}", shown(name))
 }
 
 /// Adds what a ConfigMap has; answers with the keys of what is not text.
@@ -249,6 +267,10 @@ fn add(
             Value::String(text) => text,
             // A key without a value has the empty one, for an API server too.
             Value::Null => String::new(),
+            Value::Number(_) | Value::Bool(_) => {
+                let advice = "put it in quotation marks";
+                return Err(format!("{field}[{key}]: expected a text: {advice}"));
+            }
             _ => return Err(format!("{field}[{key}]: expected a text")),
         };
         let bytes = match form {
@@ -413,8 +435,6 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_any_value() {
-        let head = |kind: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n");
-        let large = "x".repeat(MAX_OBJECT_BYTES + 1);
         for (text, expected) in [
             (String::new(), "the manifest is empty"),
             (
@@ -433,6 +453,16 @@ mod tests {
                 "apiVersion: v1\nkind: Secret\nmetadata: {}".to_owned(),
                 "document 1: metadata.name: required",
             ),
+        ] {
+            assert_eq!(one(&text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_data_is_said_without_any_value() {
+        let head = |kind: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let large = "x".repeat(MAX_OBJECT_BYTES + 1);
+        for (text, expected) in [
             (
                 head("Secret") + "data: {password: hunter2!}",
                 "document 1: data[password]: not base64",
@@ -448,7 +478,23 @@ mod tests {
             ),
             (
                 head("Secret") + "stringData: {password: 4711}",
-                "document 1: stringData[password]: expected a text",
+                "document 1: stringData[password]: expected a text: put it in quotation marks",
+            ),
+            (
+                head("ConfigMap") + "data: {a: [hunter2]}",
+                "document 1: data[a]: expected a text",
+            ),
+            (
+                head("ConfigMap") + "binarydata: {a: hunter2}",
+                "document 1: binarydata: unknown field: did you mean binaryData?",
+            ),
+            (
+                head("Secret")
+                    + "data: {a: hunter2, a: hunter3}\n---\n"
+                    + &head("Secret")
+                    + "type: 5\nDATA: {}",
+                "document 1: data.a: the key a is given twice in line 4; document 1: data[a]: not \
+                 base64; document 2: DATA: unknown field: did you mean data?",
             ),
             (
                 head("ConfigMap") + "stringData: {a: hunter2}",

@@ -56,18 +56,15 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "env: [{name: n}]",
-        "env[0].name: expected a text, found false: without quotation marks YAML reads n, no \
-             and off as false: put it in them",
+        "env[0].name: expected a text, found false: YAML reads n, no and off as false: put it in quotation marks",
     ),
     (
         "args: [yes]",
-        "args[0]: expected a text, found true: without quotation marks YAML reads y, yes and \
-             on as true: put it in them",
+        "args[0]: expected a text, found true: YAML reads y, yes and on as true: put it in quotation marks",
     ),
     (
         "args: [null]",
-        "args[0]: expected a text, found nothing: without quotation marks YAML reads null and \
-             ~ as nothing: put it in them",
+        "args[0]: expected a text, found nothing: YAML reads null and ~ as nothing: put it in quotation marks",
     ),
     (
         "ports: [{containerPort: \"8081\"}]",

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 /// Names that are less alike than this have nothing to do with each other: 1 is the same.
 const ALIKE: f64 = 0.8;
@@ -74,8 +74,8 @@ pub fn for_people(error: &str, found: Option<&Value>) -> String {
     let Some(found) = found else {
         return format!("expected {expected}");
     };
-    if let (Some(Wanted::Whole(range)), Value::Number(number)) = (&wanted, found)
-        && !contains(range, number)
+    if let Some(Wanted::Whole(range)) = &wanted
+        && let Some(number) = out_of(range, found)
     {
         let (least, most) = (range.start(), range.end());
         return format!("{number} is out of range: it must be from {least} to {most}");
@@ -179,13 +179,13 @@ impl Wanted {
         match (self, found) {
             (Wanted::Text | Wanted::Time, Value::Number(_)) => ": put it in quotation marks",
             (Wanted::Text, Value::Bool(true)) => {
-                ": without quotation marks YAML reads y, yes and on as true: put it in them"
+                ": YAML reads y, yes and on as true: put it in quotation marks"
             }
             (Wanted::Text, Value::Bool(false)) => {
-                ": without quotation marks YAML reads n, no and off as false: put it in them"
+                ": YAML reads n, no and off as false: put it in quotation marks"
             }
             (Wanted::Text, Value::Null) => {
-                ": without quotation marks YAML reads null and ~ as nothing: put it in them"
+                ": YAML reads null and ~ as nothing: put it in quotation marks"
             }
             (Wanted::Whole(_) | Wanted::WholeOrText, Value::String(text))
                 if text.parse::<i128>().is_ok() =>
@@ -199,14 +199,24 @@ impl Wanted {
     }
 }
 
-fn contains(range: &RangeInclusive<i128>, number: &Number) -> bool {
-    match number.as_i128() {
-        Some(number) => range.contains(&number),
-        // Which float it is exactly says nothing here.
-        None => number
-            .as_f64()
-            .is_some_and(|it| it.abs() <= *range.end() as f64),
-    }
+/// The number that is found, if it is not in the range.
+fn out_of(range: &RangeInclusive<i128>, found: &Value) -> Option<String> {
+    let is_within = match found {
+        Value::Number(number) => match number.as_i128() {
+            Some(number) => range.contains(&number),
+            // Which float it is exactly says nothing here.
+            None => number.as_f64()?.abs() <= *range.end() as f64,
+        },
+        // YAML has a text for what is too large for a float.
+        Value::String(text) if text.starts_with(|first: char| !first.is_alphabetic()) => {
+            !text.parse::<f64>().ok()?.is_infinite()
+        }
+        _ => true,
+    };
+    (!is_within).then(|| match found {
+        Value::String(text) => shown(text),
+        number => number.to_string(),
+    })
 }
 
 fn described(found: &Value) -> String {
@@ -249,18 +259,15 @@ mod tests {
             ),
             (
                 said::<String>(json!(false)),
-                "expected a text, found false: without quotation marks YAML reads n, no and off \
-                 as false: put it in them",
+                "expected a text, found false: YAML reads n, no and off as false: put it in quotation marks",
             ),
             (
                 said::<String>(json!(true)),
-                "expected a text, found true: without quotation marks YAML reads y, yes and on \
-                 as true: put it in them",
+                "expected a text, found true: YAML reads y, yes and on as true: put it in quotation marks",
             ),
             (
                 said::<String>(Value::Null),
-                "expected a text, found nothing: without quotation marks YAML reads null and ~ \
-                 as nothing: put it in them",
+                "expected a text, found nothing: YAML reads null and ~ as nothing: put it in quotation marks",
             ),
             (
                 said::<String>(json!(["a"])),
@@ -285,6 +292,14 @@ mod tests {
             (
                 said::<i32>(json!(1e30)),
                 "1e+30 is out of range: it must be from -2147483648 to 2147483647",
+            ),
+            (
+                said::<i32>(json!("1e999")),
+                "1e999 is out of range: it must be from -2147483648 to 2147483647",
+            ),
+            (
+                said::<i32>(json!("inf")),
+                "expected a whole number, found the text \"inf\"",
             ),
             (
                 said::<i32>(json!(80.0)),
