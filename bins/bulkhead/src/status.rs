@@ -7,6 +7,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use clock::{UnixNanos, WallClock};
 use ipc::Channel;
+use nix::unistd::User;
 use serde_json::{Value, json};
 use topology::Process;
 
@@ -300,7 +301,7 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
         }
     }
     for refused in &status.refused {
-        let line = refused_line(refused, now);
+        let line = refused_line(refused, user_name(refused.uid), now);
         text += &format!("{}\n", Tone::Notable.paint(&line, colours));
     }
     for degradation in &status.degradations {
@@ -320,15 +321,22 @@ fn restarts_last_hour(status: &v1::SupervisorStatus, process: &v1::ProcessStatus
     (!status.boot_id.is_empty()).then_some(process.restarts_last_hour)
 }
 
-fn refused_line(refused: &v1::Refused, now: UnixNanos) -> String {
-    let who = match refused.caller.as_str() {
-        "" => format!("uid {}", refused.uid),
-        caller => plain(caller),
+/// This node's name of a user, where it has one.
+fn user_name(uid: u32) -> Option<String> {
+    let user = User::from_uid(uid.into()).ok()??;
+    Some(user.name)
+}
+
+fn refused_line(refused: &v1::Refused, user: Option<String>, now: UnixNanos) -> String {
+    let caller = match (refused.caller.as_str(), user) {
+        ("", None) => format!("uid {}", refused.uid),
+        ("", Some(user)) => format!("uid {} ({})", refused.uid, plain(&user)),
+        (process, _) => plain(process),
     };
     let ago = age(now.since(UnixNanos(refused.last_unix_nanos)));
     let (server, kind) = (plain(&refused.server), plain(&refused.kind));
     format!(
-        "refused: {server} refused {who} {} times: {kind} (last {ago} ago)",
+        "refused: {server} refused {caller} {} times: {kind} (last {ago} ago)",
         refused.count
     )
 }

@@ -11,7 +11,7 @@ use topology::{Identities, Process};
 pub(crate) struct Refused {
     /// The latest: whom, and what.
     pub(crate) refusal: Refusal,
-    /// Which process that was, if it was one of ours that ran.
+    /// The process whose user it was; of root, as which several run, only one that ran.
     pub(crate) caller: Option<Process>,
     /// All of them since the supervisor started.
     pub(crate) total: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Refused {
 pub(crate) struct RefusedTable(BTreeMap<(Process, Option<u32>, RefusalKind), Refused>);
 
 impl RefusedTable {
-    /// Adds what a server has reported, of `caller` if it is known. Whether it is a
+    /// Adds what a server has reported, of `caller` if that process ran. Whether it is a
     /// report that counts.
     pub(crate) fn add(
         &mut self,
@@ -40,6 +40,7 @@ impl RefusedTable {
         if may_call == (refusal.kind == RefusalKind::Connection) {
             return false;
         }
+        let caller = caller.or_else(|| identities.process_of(refusal.uid));
         let user = may_call.then_some(refusal.uid);
         let row = self.0.entry((server, user, refusal.kind));
         let total = row.or_insert(Refused {
@@ -68,6 +69,43 @@ impl RefusedTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_process_is_named_by_its_user_and_root_by_its_pid() {
+        let identities = Identities::from_base(64_000).unwrap();
+        let user = |process| identities.uid(process);
+        let (pool, pleg) = (Process::PodWorkerPool, Process::Pleg);
+        for (uid, running, kind, expected) in [
+            (
+                user(pleg),
+                Some(pleg),
+                RefusalKind::ForeignService,
+                Some(pleg),
+            ),
+            // It has ended by now, or another program runs as its user.
+            (user(pleg), None, RefusalKind::ForeignService, Some(pleg)),
+            (
+                user(Process::ConfigSourcer),
+                None,
+                RefusalKind::Connection,
+                Some(Process::ConfigSourcer),
+            ),
+            (0, Some(pool), RefusalKind::UnknownService, Some(pool)),
+            (0, None, RefusalKind::UnknownService, None),
+            (1000, None, RefusalKind::Connection, None),
+        ] {
+            let refusal = Refusal {
+                uid,
+                pid: 1,
+                kind,
+                count: 1,
+            };
+            let mut table = RefusedTable::default();
+            table.add(pool, refusal, running, UnixNanos(1), &identities);
+            let named: Vec<_> = table.iter().map(|(_, refused)| refused.caller).collect();
+            assert_eq!(named, [expected], "uid {uid}");
+        }
+    }
 
     #[test]
     fn a_server_that_lies_fills_nothing_and_accuses_only_its_callers() {

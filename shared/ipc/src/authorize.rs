@@ -89,8 +89,9 @@ impl AuthorizeLayer {
         };
         self.refusals.note_call(caller, kind, path);
         Err(Status::permission_denied(format!(
-            "uid {} may not call {service} of {}",
-            peer.uid, self.server
+            "{} may not call {service} of {}",
+            self.identities.name_of(peer.uid),
+            self.server
         )))
     }
 }

@@ -96,7 +96,10 @@ impl Refusals {
             let server = refusals.server;
             match counted {
                 _ if more == 0 => {}
-                Some(uid) => tracing::warn!(uid, "{server} refused uid {uid} {more} times more"),
+                Some(uid) => {
+                    let caller = refusals.identities.name_of(uid);
+                    tracing::warn!(uid, "{server} refused {caller} {more} times more");
+                }
                 None => tracing::warn!("{server} refused other users {more} times more"),
             }
         });

@@ -229,4 +229,14 @@ impl Identities {
             .find(|(_, other)| other.uid == uid && uid != 0)
             .map(|(process, _)| *process)
     }
+
+    /// A user in a message for people: the process that runs as it, or `uid 1000` of a user
+    /// of no process and of root, as which several run.
+    #[must_use]
+    pub fn name_of(&self, uid: u32) -> String {
+        match self.process_of(uid) {
+            Some(process) => process.name().to_owned(),
+            None => format!("uid {uid}"),
+        }
+    }
 }

@@ -389,3 +389,17 @@ fn each_edge_has_a_budget_with_a_reason() {
         assert!(!reason.is_empty(), "{}", service.service);
     }
 }
+
+#[test]
+fn a_user_is_named_by_its_process_and_root_and_strangers_by_number() {
+    let identities = Identities::from_base(61_000).unwrap();
+    for process in Process::ALL {
+        let uid = identities.uid(process);
+        let expected = match row(process).root {
+            true => "uid 0",
+            false => process.name(),
+        };
+        assert_eq!(identities.name_of(uid), expected);
+    }
+    assert_eq!(identities.name_of(1000), "uid 1000");
+}

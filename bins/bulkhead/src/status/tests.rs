@@ -66,6 +66,32 @@ degraded: no oom_score_adj
 }
 
 #[test]
+fn a_refused_caller_is_a_process_or_else_a_user() {
+    let line = |caller: &str, user: Option<&str>| {
+        let refused = v1::Refused {
+            server: "sync-loop".to_owned(),
+            caller: caller.to_owned(),
+            uid: 61_003,
+            kind: "connection".to_owned(),
+            count: 9848,
+            ..v1::Refused::default()
+        };
+        refused_line(&refused, user.map(str::to_owned), UnixNanos(0))
+    };
+    for (caller, user, expected) in [
+        ("pleg", None, "pleg"),
+        ("pleg", Some("bulkhead-pleg"), "pleg"),
+        ("", None, "uid 61003"),
+        ("", Some("ali\x1bce"), "uid 61003 (ali^[ce)"),
+    ] {
+        let line = line(caller, user);
+        let start = format!("refused: sync-loop refused {expected} 9848 times: connection ");
+        assert!(line.starts_with(&start), "{line}");
+    }
+    assert_eq!(user_name(0).as_deref(), Some("root"));
+}
+
+#[test]
 fn restarts_of_the_last_hour_are_not_told_as_none_where_nobody_counts_them() {
     let shown = "Id=bulkhead-pleg.service\nActiveState=active\nNRestarts=57\n";
     let told = crate::systemd::status(shown, "n", Duration::ZERO);
