@@ -12,7 +12,7 @@ use node_layout::IdRange;
 use pod::core::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
-use pod::{Pod, PodExt, ephemeral};
+use pod::{Pod, PodExt, capability, ephemeral};
 
 use crate::error::BuildError;
 use crate::node_facts::NodeFacts;
@@ -141,7 +141,7 @@ pub(super) fn container_security(
         .or_else(|| of_pod.and_then(|of_pod| of_pod.run_as_group))
         .map(int64);
     Ok(LinuxContainerSecurityContext {
-        capabilities: own.and_then(capabilities),
+        capabilities: capabilities(container)?,
         privileged: is_privileged(container),
         namespace_options: Some(namespaces(pod, ids)?),
         selinux_options,
@@ -279,12 +279,31 @@ fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     }
 }
 
-fn capabilities(own: &SecurityContext) -> Option<Capability> {
-    own.capabilities.as_ref().map(|capabilities| Capability {
-        add_capabilities: capabilities.add.clone().unwrap_or_default(),
-        drop_capabilities: capabilities.drop.clone().unwrap_or_default(),
+/// By their plain names: runtimes silently leave out a name that they do not know, and most
+/// know none with `CAP_`.
+fn capabilities(container: &Container) -> Result<Option<Capability>, BuildError> {
+    let own = container.security_context.as_ref();
+    let Some(capabilities) = own.and_then(|own| own.capabilities.as_ref()) else {
+        return Ok(None);
+    };
+    let plain = |field: &str, names: &Option<Vec<String>>| {
+        let names = names.iter().flatten().enumerate();
+        let names = names.map(|(index, name)| {
+            capability::known(name).ok_or_else(|| {
+                let of = &container.name;
+                BuildError::invalid(
+                    format!("container {of:?}: securityContext.capabilities.{field}[{index}]"),
+                    format!("{name:?} is not a capability of Linux"),
+                )
+            })
+        });
+        names.collect::<Result<_, _>>()
+    };
+    Ok(Some(Capability {
+        add_capabilities: plain("add", &capabilities.add)?,
+        drop_capabilities: plain("drop", &capabilities.drop)?,
         add_ambient_capabilities: Vec::new(),
-    })
+    }))
 }
 
 /// The profile, and the text that runtimes before the field read. Who chooses none gets

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pod::capability::plain_name;
 use pod::sysctl::dotted;
 
 /// One thing that a pod or container asks for. Whether it needs more than its level is
@@ -65,6 +66,9 @@ pub enum Demand {
     SeLinux(SeLinuxOption, String),
     /// A `/proc` without the usual masks.
     UnmaskedProc,
+    /// The same in a pod with users of its own, whose root sees no more of it than other
+    /// users of the node do.
+    UnmaskedProcOfOwnUsers,
     /// A kind of volume that is not among those of `restricted`, by its field's name.
     /// hostPath volumes are [`Demand::HostPath`].
     VolumeKind(String),
@@ -87,7 +91,7 @@ impl Demand {
     /// An added capability, however its name is written.
     #[must_use]
     pub fn capability(name: &str) -> Demand {
-        Demand::Capability(capability_name(name))
+        Demand::Capability(plain_name(name))
     }
 
     /// A sysctl, with dots or slashes.
@@ -95,12 +99,6 @@ impl Demand {
     pub fn sysctl(name: &str) -> Demand {
         Demand::Sysctl(dotted(name))
     }
-}
-
-/// In capitals, without `CAP_`: runtimes take every such spelling for the same.
-pub(crate) fn capability_name(name: &str) -> String {
-    let name = name.to_ascii_uppercase();
-    name.strip_prefix("CAP_").map(str::to_owned).unwrap_or(name)
 }
 
 /// As the subject of "... is not allowed".
@@ -143,7 +141,9 @@ impl fmt::Display for Demand {
                 };
                 write!(formatter, "the SELinux {option} {value:?}")
             }
-            Demand::UnmaskedProc => formatter.write_str("an unmasked /proc (procMount)"),
+            Demand::UnmaskedProc | Demand::UnmaskedProcOfOwnUsers => {
+                formatter.write_str("an unmasked /proc (procMount)")
+            }
             Demand::VolumeKind(kind) => write!(formatter, "a volume of kind {kind}"),
             Demand::ProbeHost(host) => write!(formatter, "a probe or hook sent to {host:?}"),
         }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use pod::PodSource;
+use pod::capability::plain_name;
 use pod::sysctl::dotted;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::demand::{Demand, SeLinuxOption, capability_name};
+use crate::demand::{Demand, SeLinuxOption};
 use crate::path::NodePath;
 use crate::protected::{Protected, Standing};
 use crate::range::Range;
@@ -195,7 +196,7 @@ impl Grant {
             Demand::SeccompUnconfined | Demand::SeccompUnset => self.seccomp_unconfined,
             Demand::AppArmorUnconfined => self.app_armor_unconfined,
             Demand::SeLinux(option, value) => self.se_linux(*option).contains(value),
-            Demand::UnmaskedProc => self.unmasked_proc,
+            Demand::UnmaskedProc | Demand::UnmaskedProcOfOwnUsers => self.unmasked_proc,
             Demand::VolumeKind(kind) => self.volume_kinds.contains(kind),
             Demand::ProbeHost(host) => self.probe_hosts.contains(host),
         }
@@ -294,7 +295,7 @@ fn is_false(value: &bool) -> bool {
 fn capabilities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     let names = names.into_iter().map(|name| {
-        let plain = capability_name(&name);
+        let plain = plain_name(&name);
         if plain.is_empty() {
             let reason = "a capability has a name like NET_ADMIN";
             return Err(de::Error::custom(reason));

@@ -116,6 +116,7 @@ fn lowest_level(demand: &Demand) -> Level {
         | Demand::MayRunAsRoot
         | Demand::PrivilegeEscalation
         | Demand::SeccompUnset
+        | Demand::UnmaskedProcOfOwnUsers
         | Demand::VolumeKind(_) => Level::Baseline,
     }
 }

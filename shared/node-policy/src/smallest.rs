@@ -75,7 +75,7 @@ pub(crate) fn add(grant: &mut Grant, demand: &Demand, protected: &Protected) {
         Demand::SeLinux(SeLinuxOption::Role, value) => {
             insert(&mut grant.se_linux_roles, value.clone());
         }
-        Demand::UnmaskedProc => grant.unmasked_proc = true,
+        Demand::UnmaskedProc | Demand::UnmaskedProcOfOwnUsers => grant.unmasked_proc = true,
         Demand::VolumeKind(kind) => insert(&mut grant.volume_kinds, kind.clone()),
         Demand::ProbeHost(host) => insert(&mut grant.probe_hosts, host.clone()),
     }

@@ -226,7 +226,11 @@ proptest! {
             Demand::Device { path: "/dev/sdb".to_owned(), block: true },
         ] {
             let was_allowed = policy.permit_for(&subject).check(&demand, None).is_ok();
-            let shared = matches!(demand, Demand::SeccompUnconfined) && asked.contains(&Demand::SeccompUnset);
+            let shared = match demand {
+                Demand::SeccompUnconfined => asked.contains(&Demand::SeccompUnset),
+                Demand::UnmaskedProc => asked.contains(&Demand::UnmaskedProcOfOwnUsers),
+                _ => false,
+            };
             let root = matches!(demand, Demand::HostPath { .. }) && asked.iter().any(
                 |asked| matches!(asked, Demand::HostPath { path, .. } if path == "/"));
             if !was_allowed && !asked.contains(&demand) && !shared && !root {

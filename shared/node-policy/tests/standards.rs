@@ -62,6 +62,7 @@ fn each_level_allows_what_the_standards_say() {
         (selinux(SeLinuxOption::User, "container_t"), NOBODY),
         (selinux(SeLinuxOption::Role, "r"), NOBODY),
         (Demand::UnmaskedProc, NOBODY),
+        (Demand::UnmaskedProcOfOwnUsers, ORDINARY),
         // Seccomp: baseline forbids Unconfined, restricted wants a choice.
         (Demand::SeccompUnconfined, NOBODY),
         (Demand::SeccompUnset, ORDINARY),

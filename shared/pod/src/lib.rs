@@ -7,6 +7,7 @@
 
 pub mod accessors;
 pub mod addresses;
+pub mod capability;
 pub mod container_hash;
 pub mod downward;
 pub mod ephemeral;

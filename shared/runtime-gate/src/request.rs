@@ -8,6 +8,7 @@ use cri::v1;
 use cri::v1::security_profile::ProfileType;
 use node_policy::{Demand, SeLinuxOption};
 use pod::PodIdentity;
+use pod::capability::{ALL, plain_name};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
 use crate::denial::Denial;
@@ -241,7 +242,7 @@ fn container_security(
     for capability in added.chain(&capabilities.add_ambient_capabilities) {
         ask("capabilities", Demand::capability(capability));
     }
-    let is_all = |name: &String| name.eq_ignore_ascii_case("ALL");
+    let is_all = |name: &String| plain_name(name) == ALL;
     if !capabilities.drop_capabilities.iter().any(is_all) {
         ask("capabilities", Demand::DefaultCapabilities);
     }
@@ -260,9 +261,10 @@ fn container_security(
     };
     let is_unmasked =
         lacks(&MASKED, &security.masked_paths) || lacks(&READ_ONLY, &security.readonly_paths);
-    // The kernel shows root of a pod with users of its own no more of it than others.
-    if is_unmasked && own_users.is_none() {
-        ask("masked_paths", Demand::UnmaskedProc);
+    match (is_unmasked, own_users) {
+        (true, None) => ask("masked_paths", Demand::UnmaskedProc),
+        (true, Some(_)) => ask("masked_paths", Demand::UnmaskedProcOfOwnUsers),
+        (false, _) => {}
     }
     asked.extend(selinux(security.selinux_options.as_ref()));
     asked.extend(seccomp(

@@ -16,6 +16,7 @@ use test_support::observe::container_id;
 /// Number of the capability in the masks of `/proc/self/status`.
 const NET_BIND_SERVICE: u64 = 10;
 const NET_ADMIN: u64 = 12;
+const NET_RAW: u64 = 13;
 const SYS_ADMIN: u64 = 21;
 
 fn with_policy(policy: &str, kubelet_configuration: Value) -> BulkheadOptions {
@@ -144,6 +145,49 @@ fn a_container_that_must_not_be_root_runs_only_if_it_is_known_not_to_be() -> Res
         assert!(message.contains(words), "{message}");
         assert!(ground.containers(name)?.is_empty());
     }
+    Ok(())
+}
+
+#[test]
+fn a_capability_is_dropped_and_added_in_every_spelling() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let with =
+        |add: &[&str], drop: &[&str]| pod(&json!({ "capabilities": { "add": add, "drop": drop } }));
+    ground.apply("usual", pod(&json!({})))?;
+    let dropped = ["NET_RAW", "CAP_NET_RAW", "net_raw", "cap_net_raw"];
+    let added = [
+        ("NET_BIND_SERVICE", "ALL"),
+        ("CAP_NET_BIND_SERVICE", "CAP_ALL"),
+        ("cap_net_bind_service", "cap_all"),
+    ];
+    for (index, name) in dropped.iter().enumerate() {
+        ground.apply(&format!("drops-{index}"), with(&[], &[name]))?;
+    }
+    for (index, (add, drop)) in added.iter().enumerate() {
+        ground.apply(&format!("adds-{index}"), with(&[add], &[drop]))?;
+    }
+    ground.apply("unknown", with(&[], &["KILL", "NET_ROW"]))?;
+
+    ground.ready("usual")?;
+    let usual = effective(&ground, "usual")?;
+    assert!(has(usual, NET_RAW), "{usual:x}");
+    for (index, name) in dropped.iter().enumerate() {
+        let pod = format!("drops-{index}");
+        ground.ready(&pod)?;
+        let expected = usual & !(1 << NET_RAW);
+        assert_eq!(effective(&ground, &pod)?, expected, "{name}");
+    }
+    for (index, names) in added.iter().enumerate() {
+        let pod = format!("adds-{index}");
+        ground.ready(&pod)?;
+        let expected = 1 << NET_BIND_SERVICE;
+        assert_eq!(effective(&ground, &pod)?, expected, "{names:?}");
+    }
+
+    let message = waits(&ground, "unknown", "CreateContainerConfigError")?;
+    let expected = "container \"c\": securityContext.capabilities.drop[1]: \"NET_ROW\" is not a \
+                    capability of Linux";
+    assert_eq!(message, expected);
     Ok(())
 }
 

@@ -294,3 +294,43 @@ fn a_sandbox_is_privileged_for_an_ephemeral_container_too() {
     assert!(!sandbox("{}").unwrap().privileged);
     assert!(sandbox(r#"{"privileged":true}"#).unwrap().privileged);
 }
+
+#[test]
+fn a_capability_goes_to_the_runtime_by_its_plain_name_or_not_at_all() {
+    let requested = |field: &str, names: &str| {
+        let own = format!(r#"{{"capabilities":{{"{field}":["KILL",{names}]}}}}"#);
+        let context = security("{}", &own, &ROOT).map_err(|error| error.to_string())?;
+        let Capability {
+            add_capabilities,
+            drop_capabilities,
+            add_ambient_capabilities,
+        } = context.capabilities.unwrap();
+        assert_eq!(add_ambient_capabilities, [""; 0]);
+        let (asked, other) = match field {
+            "add" => (add_capabilities, drop_capabilities),
+            _ => (drop_capabilities, add_capabilities),
+        };
+        assert_eq!(other, [""; 0]);
+        Ok::<_, String>(asked[1..].join(","))
+    };
+    for field in ["add", "drop"] {
+        for (names, expected) in [
+            (r#""NET_RAW""#, "NET_RAW"),
+            (r#""CAP_NET_RAW","net_raw""#, "NET_RAW,NET_RAW"),
+            (r#""cap_net_bind_service""#, "NET_BIND_SERVICE"),
+            (r#""ALL""#, "ALL"),
+            (r#""CAP_ALL""#, "ALL"),
+            (r#""all""#, "ALL"),
+        ] {
+            assert_eq!(requested(field, names), Ok(expected.into()), "{names}");
+        }
+        for name in ["NET_ROW", "CAP_CAP_NET_RAW", ""] {
+            let expected = format!(
+                "container \"c\": securityContext.capabilities.{field}[1]: {name:?} is not a \
+                 capability of Linux"
+            );
+            assert_eq!(requested(field, &format!("{name:?}")), Err(expected));
+        }
+    }
+    assert_eq!(security("{}", "{}", &ROOT).unwrap().capabilities, None);
+}

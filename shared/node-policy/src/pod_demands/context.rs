@@ -2,6 +2,7 @@
 //! use instead.
 
 use pod::Pod;
+use pod::capability::{ALL, plain_name};
 use pod::core::{
     AppArmorProfile, Capabilities, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile,
     SecurityContext, WindowsSecurityContextOptions,
@@ -20,9 +21,6 @@ const SECCOMP_ANNOTATIONS: [&str; 2] = [
 /// Values of these annotations, besides `localhost/...`, that ask for no less than the
 /// runtime's default.
 const DEFAULT_PROFILES: [&str; 3] = ["", "runtime/default", "docker/default"];
-
-/// The word for all capabilities.
-const ALL: &str = "ALL";
 
 pub(super) fn annotations(pod: &Pod, demands: &mut Demands) {
     for (key, value) in pod.metadata.annotations.iter().flatten() {
@@ -148,8 +146,10 @@ impl<'a> PodContext<'a> {
             add("runAsNonRoot", Demand::MayRunAsRoot);
         }
         let is_unmasked = proc_mount.as_deref().is_some_and(|kind| kind != "Default");
-        if is_unmasked && !self.has_user_namespace {
-            add("procMount", Demand::UnmaskedProc);
+        match (is_unmasked, self.has_user_namespace) {
+            (true, false) => add("procMount", Demand::UnmaskedProc),
+            (true, true) => add("procMount", Demand::UnmaskedProcOfOwnUsers),
+            (false, _) => {}
         }
         if seccomp_profile.is_none() && !self.chooses_seccomp {
             add("seccompProfile", Demand::SeccompUnset);
@@ -173,7 +173,7 @@ impl<'a> PodContext<'a> {
 fn capability_demands(capabilities: Option<&Capabilities>, add: &mut impl FnMut(&str, Demand)) {
     let empty = Capabilities::default();
     let Capabilities { add: added, drop } = capabilities.unwrap_or(&empty);
-    if !drop.iter().flatten().any(|name| name == ALL) {
+    if !drop.iter().flatten().any(|name| plain_name(name) == ALL) {
         add("capabilities.drop", Demand::DefaultCapabilities);
     }
     for (index, name) in added.iter().flatten().enumerate() {

@@ -280,17 +280,39 @@ fn ports_of_a_pod_in_the_nodes_network_are_asked_for_with_it() {
 }
 
 #[test]
-fn in_a_user_namespace_root_and_an_unmasked_proc_are_not_asked_for() {
+fn all_capabilities_are_dropped_in_every_spelling() {
+    for (drop, keeps) in [
+        ("ALL", false),
+        ("all", false),
+        ("CAP_ALL", false),
+        ("cap_all", false),
+        ("NET_RAW", true),
+        ("CAP_CAP_ALL", true),
+    ] {
+        let spec = modest("", "").replace("ALL", drop);
+        let found = demands(&format!(r#"{{"containers":[{spec}]}}"#));
+        let found = found.iter().map(|(_, _, demand)| demand);
+        let found = found.filter(|it| **it == Demand::DefaultCapabilities);
+        assert_eq!(found.count(), usize::from(keeps), "{drop}");
+    }
+}
+
+#[test]
+fn in_a_user_namespace_root_is_not_asked_for_and_an_unmasked_proc_is_less() {
     let spec = r#"{"hostUsers":false,"securityContext":{"runAsUser":0,"runAsNonRoot":false,
         "seccompProfile":{"type":"Localhost","localhostProfile":"p"}},
         "containers":[{"name":"c","image":"i","securityContext":{"allowPrivilegeEscalation":false,
         "procMount":"Unmasked","runAsUser":7,"capabilities":{"drop":["ALL"]}}}]}"#;
     let found = demands(spec);
-    let only = (
-        "spec.containers[0].securityContext.runAsUser",
-        Demand::User(7),
-    );
-    assert_eq!(found, [(only.0.to_owned(), "c".to_owned(), only.1)]);
+    let asked = |field: &str, demand| {
+        let field = format!("spec.containers[0].securityContext.{field}");
+        (field, "c".to_owned(), demand)
+    };
+    let expected = [
+        asked("procMount", Demand::UnmaskedProcOfOwnUsers),
+        asked("runAsUser", Demand::User(7)),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
