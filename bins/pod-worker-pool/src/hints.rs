@@ -14,7 +14,7 @@ use bulkhead_api::v1::watch_hints_response::Message;
 use cri::{ContainerRuntime, EventKind, RuntimeEvent, RuntimeEvents};
 use futures_util::StreamExt;
 use ipc::{Feed, FeedItem, FeedWatch};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::pool::PoolHandle;
@@ -34,6 +34,9 @@ const RECONNECT: Curve = Curve {
     immediate: 0,
 };
 
+/// Starts of commands that wait for a slow reader: who misses one waits longer.
+const KEPT_COMMAND_STARTS: usize = 256;
+
 /// How often a runtime without events is asked again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
@@ -44,6 +47,8 @@ pub(crate) struct Hints {
     available: watch::Sender<bool>,
     owners: Owners,
     told_ends: ToldEnds,
+    /// The instance that each was started in.
+    command_starts: broadcast::Sender<String>,
 }
 
 impl Hints {
@@ -55,7 +60,14 @@ impl Hints {
             available: watch::Sender::new(false),
             owners,
             told_ends,
+            command_starts: broadcast::Sender::new(KEPT_COMMAND_STARTS),
         }
+    }
+
+    /// From now on, in which instance the runtime says that it has started a command.
+    #[must_use]
+    pub(crate) fn command_starts(&self) -> broadcast::Receiver<String> {
+        self.command_starts.subscribe()
     }
 
     fn publish(&self, hint: Message) {
@@ -109,6 +121,12 @@ impl Hints {
                 biased;
                 // Cancel-safe: a stream keeps what it has not given.
                 event = events.stream.next() => match event {
+                    // Nothing of the pod has changed.
+                    Some(Ok(event)) if event.kind == EventKind::CommandStarted => {
+                        any = true;
+                        // Nobody waits for one: fine.
+                        let _ = self.command_starts.send(event.container_id);
+                    }
                     Some(Ok(event)) => {
                         any = true;
                         if !self.ring(&event, pool, &mut repeated) {

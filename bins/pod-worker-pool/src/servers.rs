@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod container_logs;
+mod left_commands;
 mod node_policy;
 mod observations;
 mod pod_workers;

@@ -557,22 +557,30 @@ impl ContainerRuntime for CriClient {
     }
 
     async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        const CONTAINERD: &str = "Subscribe";
+        let of_containerd = |filters| {
+            let mut client = self.containerd_events.clone();
+            async move { client.subscribe(SubscribeRequest { filters }).await }
+        };
         let mut client = self.events.clone();
         let reply = async move { client.get_container_events(v1::GetEventsRequest {}).await };
         match subscribe("GetContainerEvents", reply, events::from_cri).await {
             Ok(stream) => {
-                return Ok(Some(RuntimeEvents {
-                    source: EventSource::Cri,
-                    stream: stream.boxed(),
-                }));
+                let reply = of_containerd(events::command_filters());
+                let commands = subscribe(CONTAINERD, reply, events::command_from_containerd);
+                let stream = match commands.await {
+                    Ok(commands) => events::both(stream, commands).boxed(),
+                    // Another runtime.
+                    Err(_) => stream.boxed(),
+                };
+                let source = EventSource::Cri;
+                return Ok(Some(RuntimeEvents { source, stream }));
             }
             Err(error) if error.kind == RuntimeErrorKind::Unimplemented => {}
             Err(error) => return Err(error),
         }
-        let mut client = self.containerd_events.clone();
-        let filters = events::containerd_filters();
-        let reply = async move { client.subscribe(SubscribeRequest { filters }).await };
-        match subscribe("Subscribe", reply, events::from_containerd).await {
+        let reply = of_containerd(events::containerd_filters());
+        match subscribe(CONTAINERD, reply, events::from_containerd).await {
             Ok(stream) => {
                 let stream = stream.boxed();
                 Ok(Some(RuntimeEvents {

@@ -1,12 +1,13 @@
 //! Runtime events: the CRI's own stream where the runtime has it, else containerd's
-//! event service, made into one shape.
+//! event service, made into one shape. Of commands only containerd tells.
 //!
 //! Both are only a hint that something happened to a container; its state is asked for
 //! separately.
 
+use std::future::ready;
 use std::pin::Pin;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt, stream};
 use prost::Message;
 
 use crate::RuntimeError;
@@ -34,6 +35,8 @@ pub enum EventKind {
     Stopped,
     /// It was removed.
     Deleted,
+    /// Another command was started in it, by whoever asked for that.
+    CommandStarted,
 }
 
 /// One event.
@@ -85,12 +88,35 @@ pub(crate) const KUBERNETES_NAMESPACE: &str = "k8s.io";
 /// out of memory, and its own end is another event.
 const TASK_TOPICS: [&str; 3] = ["/tasks/start", "/tasks/exit", "/tasks/delete"];
 
+/// The topic of commands that were started.
+const COMMAND_TOPIC: &str = "/tasks/exec-started";
+
 /// One filter for each topic; containerd sends what matches any of them.
 pub(crate) fn containerd_filters() -> Vec<String> {
-    TASK_TOPICS
-        .iter()
-        .map(|topic| format!(r#"namespace=="{KUBERNETES_NAMESPACE}",topic=="{topic}""#))
-        .collect()
+    let topics = TASK_TOPICS.iter().chain([&COMMAND_TOPIC]);
+    topics.map(|topic| filter(topic)).collect()
+}
+
+/// For commands alone.
+pub(crate) fn command_filters() -> Vec<String> {
+    vec![filter(COMMAND_TOPIC)]
+}
+
+fn filter(topic: &str) -> String {
+    format!(r#"namespace=="{KUBERNETES_NAMESPACE}",topic=="{topic}""#)
+}
+
+/// The events of two streams; it ends when one of them does.
+pub(crate) fn both(
+    one: impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send,
+    other: impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send,
+) -> impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send {
+    let end = || stream::once(ready(None));
+    let one = one.map(Some).chain(end());
+    let other = other.map(Some).chain(end());
+    stream::select(one, other)
+        .take_while(|event| ready(event.is_some()))
+        .filter_map(ready)
 }
 
 /// The event in a CRI message, unless it is malformed.
@@ -109,10 +135,17 @@ pub(crate) fn from_cri(response: ContainerEventResponse) -> Option<RuntimeEvent>
     event(response.container_id, kind, pod_uid)
 }
 
+/// The same of commands alone.
+pub(crate) fn command_from_containerd(
+    envelope: containerd::types::Envelope,
+) -> Option<RuntimeEvent> {
+    from_containerd(envelope).filter(|event| event.kind == EventKind::CommandStarted)
+}
+
 /// The event in a containerd envelope; `None` for what says nothing about a container,
 /// such as the end of an exec, and for what is malformed.
 pub(crate) fn from_containerd(envelope: containerd::types::Envelope) -> Option<RuntimeEvent> {
-    use containerd::events::{TaskDelete, TaskExit, TaskStart};
+    use containerd::events::{TaskDelete, TaskExecStarted, TaskExit, TaskStart};
 
     if envelope.namespace != KUBERNETES_NAMESPACE {
         return None;
@@ -123,6 +156,11 @@ pub(crate) fn from_containerd(envelope: containerd::types::Envelope) -> Option<R
         "containerd.events.TaskStart" => event(
             TaskStart::decode(bytes).ok()?.container_id,
             EventKind::Started,
+            None,
+        ),
+        "containerd.events.TaskExecStarted" => event(
+            TaskExecStarted::decode(bytes).ok()?.container_id,
+            EventKind::CommandStarted,
             None,
         ),
         "containerd.events.TaskExit" => {

@@ -1,7 +1,7 @@
 //! Probes of every kind by every means, with their effects, and what admission
 //! refuses.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
@@ -237,6 +237,33 @@ fn a_probe_that_takes_too_long_has_failed() -> Result<()> {
         .lines()
         .filter(|line| line.starts_with("sleep 30"));
     assert!(sleeping.count() <= 2, "{processes}");
+    Ok(())
+}
+
+#[test]
+fn a_command_whose_child_goes_on_fails_its_probe_soon_after_the_timeout() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    // The runtime kills the shell, and waits for what its children may still print.
+    let hangs = json!({
+        "exec": { "command": ["sh", "-c", "sleep 300 & sleep 300"] },
+        "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 2,
+    });
+    let container = json!({
+        "name": "app", "image": TESTAPP, "args": ["--http", "8080"], "livenessProbe": hangs,
+    });
+    ground.apply("hangs", json!({ "containers": [container] }))?;
+    ground.ready("hangs")?;
+    let ready_at = Instant::now();
+    let said = ground.event("hangs", "Unhealthy", "Liveness probe failed: ")?;
+    assert!(said.contains("did not end within 1s"), "{said}");
+    ground.event(
+        "hangs",
+        "Killing",
+        "failed liveness probe, will be restarted",
+    )?;
+    // Two tries.
+    let took = ready_at.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
     Ok(())
 }
 

@@ -46,6 +46,9 @@ pub struct Faults {
     pub image_removal_delay: Duration,
     /// The same of an ExecSync, before its command runs.
     pub exec_delay: Duration,
+    /// How much longer it takes after its command has ended: a child of the command goes
+    /// on, and may still print.
+    pub exec_output_delay: Duration,
 }
 
 impl Faults {
@@ -68,6 +71,7 @@ impl Faults {
         container_removal_delay: Duration::ZERO,
         image_removal_delay: Duration::ZERO,
         exec_delay: Duration::ZERO,
+        exec_output_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -89,6 +93,7 @@ impl Faults {
         container_removal_delay: Duration::ZERO,
         image_removal_delay: Duration::ZERO,
         exec_delay: Duration::ZERO,
+        exec_output_delay: Duration::ZERO,
     };
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
-use cri::{EXEC_SYNC, RuntimeError, RuntimeErrorKind};
+use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeErrorKind};
 use cri_requests::probe_command;
 use futures_util::StreamExt;
 use ipc::StateEvent;
@@ -16,10 +16,12 @@ use pod::PodExt;
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::identity::{check_container_name, check_uid};
 use runtime_gate::LOOK_BEFORE_COMMAND;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, broadcast};
+use tokio::time::{Instant, sleep};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::left_commands::LeftCommands;
 use super::shared::Shared;
 use super::status;
 
@@ -32,6 +34,9 @@ const PLACE_WAIT: Duration = Duration::from_secs(3);
 /// from when the command runs. A kubelet gives it two minutes; here a command that
 /// never starts holds a place that others wait for.
 const START_SLACK: Duration = Duration::from_secs(30);
+/// How long the runtime may take to answer once a command that it has started has had its
+/// time: to kill it, and to read what it printed.
+const ANSWER_SLACK: Duration = Duration::from_secs(3);
 // Else a command that was not sent counts as one that was too slow.
 const _: () = assert!(LOOK_BEFORE_COMMAND.as_secs() < START_SLACK.as_secs());
 // Else the prober gives up before it is told that the command was too slow.
@@ -46,6 +51,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
+    left: LeftCommands,
 }
 
 /// What is to be run.
@@ -61,6 +67,7 @@ impl Service {
         Service {
             shared,
             places: Arc::new(Semaphore::new(MAX_EXEC_PROBES)),
+            left: LeftCommands::default(),
         }
     }
 }
@@ -139,52 +146,101 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             .map_err(|error| status::of_identity(&error))?;
         let asked = self.command(&request).await?;
         let timeout = asked.timeout;
-        // A command that found no place says nothing of the container.
+        let (id, kind) = (request.container_id, request.kind);
+        // A command that was not run says nothing of the container.
+        let not_run = |error: &str| {
+            Ok(Response::new(v1::ExecProbeResponse {
+                error: error.to_owned(),
+                ..v1::ExecProbeResponse::default()
+            }))
+        };
+        if self.left.is_full(&id, kind) {
+            return not_run("the runtime has not ended earlier commands of this probe");
+        }
         let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
-            return Ok(Response::new(v1::ExecProbeResponse {
-                error: "too many exec probes run at once".to_owned(),
-                ..v1::ExecProbeResponse::default()
-            }));
+            return not_run("too many exec probes run at once");
         };
-        let exec = self.run(&request.container_id, asked);
-        let response = match tokio::time::timeout(timeout + START_SLACK, exec).await {
-            Ok(Ok(result)) => v1::ExecProbeResponse {
+        let runtime = &self.shared.runtime;
+        let starts = self.shared.hints.command_starts();
+        let mut call = Box::pin(run(Arc::clone(runtime), id.clone(), asked));
+        let answer = async {
+            tokio::select! {
+                biased;
+                // Cancel-safe: the call itself is kept.
+                answer = &mut call => Some(answer),
+                // Cancel-safe: it changes nothing.
+                () = is_late(&**runtime, starts, &id, timeout) => None,
+            }
+        };
+        let response = match tokio::time::timeout(timeout + START_SLACK, answer).await {
+            Ok(Some(Ok(result))) => v1::ExecProbeResponse {
                 exit_code: result.exit_code,
                 output: output(result.stdout, result.stderr),
                 ..v1::ExecProbeResponse::default()
             },
-            Ok(Err(error)) => failed(&error),
+            Ok(Some(Err(error))) => failed(&error),
+            Ok(None) => {
+                self.left.leave(id, kind, call);
+                timed_out()
+            }
             Err(_) => timed_out(),
         };
         Ok(Response::new(response))
     }
 }
 
-impl Service {
-    /// Runs the command of a probe. An instance that a version before made may only have it
-    /// run as it is written, which that version did.
-    async fn run(
-        &self,
-        container_id: &str,
-        asked: Asked,
-    ) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
-        let Asked {
-            command,
-            written,
-            timeout,
-        } = asked;
-        let may_be_older = command != written;
-        let runtime = &self.shared.runtime;
-        let result = runtime.exec_sync(container_id, command, timeout).await;
-        match result {
-            Err(error) if may_be_older && error.kind == RuntimeErrorKind::Forbidden => {
-                runtime.exec_sync(container_id, written, timeout).await
-            }
-            result => result,
+/// Runs the command of a probe. An instance that a version before made may only have it run
+/// as it is written, which that version did.
+async fn run(
+    runtime: Arc<dyn ContainerRuntime>,
+    id: String,
+    asked: Asked,
+) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
+    let Asked {
+        command,
+        written,
+        timeout,
+    } = asked;
+    let may_be_older = command != written;
+    match runtime.exec_sync(&id, command, timeout).await {
+        Err(error) if may_be_older && error.kind == RuntimeErrorKind::Forbidden => {
+            runtime.exec_sync(&id, written, timeout).await
+        }
+        result => result,
+    }
+}
+
+/// Returns once the command has had its time and the runtime should have said so. containerd
+/// does not where a child of the command goes on: it kills the command alone, and waits for
+/// what the child may still print. When the command began is known by the runtime's event; a
+/// runtime without such events has [`START_SLACK`].
+async fn is_late(
+    runtime: &dyn ContainerRuntime,
+    mut starts: broadcast::Receiver<String>,
+    id: &str,
+    timeout: Duration,
+) {
+    loop {
+        match starts.recv().await {
+            // Or another command that runs in it beside this one, since then too.
+            Ok(started) if started == id => break,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
+    sleep(timeout).await;
+    loop {
+        sleep(ANSWER_SLACK).await;
+        // One that stood still itself meanwhile has that time again, and so have we.
+        let asked_at = Instant::now();
+        if runtime.version().await.is_ok() && asked_at.elapsed() < ANSWER_SLACK {
+            return;
+        }
+    }
+}
 
+impl Service {
     /// The command and timeout of the probe that is named, if that container
     /// instance is one of this pod's and runs.
     async fn command(&self, request: &v1::ExecProbeRequest) -> Result<Asked, Status> {

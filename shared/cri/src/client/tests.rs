@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fake_runtime::{FakeRuntime, serve};
+use futures_util::stream;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use super::*;
-use crate::EventKind;
 use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::v1::runtime_service_server::RuntimeServiceServer;
+use crate::{EventKind, RuntimeEvent};
 
 #[test]
 fn an_endpoint_is_a_unix_socket_by_url_or_by_path() {
@@ -319,16 +320,41 @@ async fn events_come_from_the_interface_where_it_has_them() {
     );
     let mut events = served.client().events().await.unwrap().unwrap();
     assert_eq!(events.source, EventSource::Cri);
-    let event = events.stream.next().await.unwrap().unwrap();
-    assert_eq!(event.pod_uid.as_deref(), Some("uid-1"));
-    assert_eq!(
-        (event.container_id.as_str(), event.kind),
-        ("c1", EventKind::Stopped)
+    // Of commands containerd tells, in whatever order.
+    let mut told = Vec::new();
+    let end = loop {
+        match events.stream.next().await.unwrap() {
+            Ok(event) => told.push((event.container_id, event.kind, event.pod_uid)),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.message, "bye");
+    let stopped = (
+        "c1".to_owned(),
+        EventKind::Stopped,
+        Some("uid-1".to_owned()),
     );
-    assert_eq!(
-        events.stream.next().await.unwrap().unwrap_err().message,
-        "bye"
-    );
+    assert!(told.contains(&stopped), "{told:?}");
+    let filters = served.filters.lock().unwrap().clone();
+    let expected = r#"namespace=="k8s.io",topic=="/tasks/exec-started""#;
+    assert_eq!(filters, [expected]);
+}
+
+#[tokio::test]
+async fn one_stream_of_two_ends_when_one_of_them_does() {
+    let event = |id: &str, kind| {
+        Ok(RuntimeEvent {
+            container_id: id.to_owned(),
+            kind,
+            pod_uid: None,
+            end: None,
+        })
+    };
+    let one = stream::iter([event("a", EventKind::Stopped)]).chain(stream::pending());
+    let other = stream::iter([event("b", EventKind::CommandStarted)]);
+    let told: Vec<_> = events::both(one, other).collect().await;
+    let told = told.into_iter().map(|event| event.unwrap().container_id);
+    assert_eq!(told.collect::<Vec<_>>(), ["a", "b"]);
 }
 
 #[tokio::test]
@@ -340,6 +366,11 @@ async fn events_come_from_containerd_where_the_interface_has_none() {
     assert_eq!(
         (event.container_id.as_str(), event.kind),
         ("c1", EventKind::Stopped)
+    );
+    let event = events.stream.next().await.unwrap().unwrap();
+    assert_eq!(
+        (event.container_id.as_str(), event.kind),
+        ("c1", EventKind::CommandStarted)
     );
     let filters = served.filters.lock().unwrap().clone();
     assert!(

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cri::{
-    ContainerRuntime, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1,
+    ContainerRuntime, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvent,
+    RuntimeEvents, v1,
 };
 use tokio::sync::oneshot;
 
@@ -322,10 +323,18 @@ impl ContainerRuntime for SimulatedRuntime {
                         message,
                     ));
                 };
-                let delay = lock(&runtime.0.faults).exec_delay;
-                runtime.linger(delay).await;
+                let faults = *lock(&runtime.0.faults);
+                runtime.linger(faults.exec_delay).await;
+                // No event of the pod's: none of these is lost by chance.
+                drop(runtime.0.events.send(RuntimeEvent {
+                    container_id: id.clone(),
+                    kind: EventKind::CommandStarted,
+                    pod_uid: None,
+                    end: None,
+                }));
                 tokio::time::sleep(after.min(timeout)).await;
                 lock(&runtime.0.state).command_ended(runtime.now(), &id, number);
+                runtime.linger(faults.exec_output_delay).await;
                 if after > timeout {
                     let kind = RuntimeErrorKind::DeadlineExceeded;
                     return Err(RuntimeError::new("ExecSync", kind, "timeout exceeded"));

@@ -102,11 +102,7 @@ async fn the_65th_command_of_a_probe_at_once_is_not_run() {
     value["spec"]["containers"][0]["livenessProbe"]["timeoutSeconds"] = json!(60);
     let observation = pool.run(&value).await;
     let asked = liveness(&observation.containers[0].id);
-    let executed = || {
-        let history = pool.runtime.history().to_vec().into_iter();
-        let commands = history.filter(|it| matches!(it.happening, Happening::Executed { .. }));
-        commands.count()
-    };
+    let executed = || executed(&pool);
     pool.runtime
         .set_exec_result("c", 7, Duration::from_secs(50));
     let client = pool.targets();
@@ -135,4 +131,71 @@ async fn the_65th_command_of_a_probe_at_once_is_not_run() {
     }
     let answer = client.clone().exec_probe(asked).await.unwrap();
     assert_eq!(answer.into_inner().exit_code, 7);
+}
+
+/// The runtime kills a command after its timeout, and answers when its children have ended.
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_child_goes_on_has_timed_out_and_few_of_them_are_left_at_the_runtime() {
+    let pool = Pool::start();
+    let observation = pool.run(&checking("well")).await;
+    let asked = liveness(&observation.containers[0].id);
+    pool.runtime
+        .set_exec_result("c", 0, Duration::from_secs(60));
+    // When the verdict comes, by when the command starts: 1 s of timeout, 3 s for the answer.
+    for (start, verdict) in [(0, 4), (10, 14), (24, 28), (0, 4)] {
+        pool.runtime.set_faults(Faults {
+            exec_delay: Duration::from_secs(start),
+            exec_output_delay: Duration::from_secs(600),
+            ..Faults::NONE
+        });
+        let begun = tokio::time::Instant::now();
+        let answer = pool.targets().exec_probe(asked.clone()).await.unwrap();
+        assert!(answer.into_inner().timed_out, "{start}");
+        assert_eq!(begun.elapsed().as_secs(), verdict, "{start}");
+    }
+    // Four are left there: no fifth is begun, which says nothing of the container.
+    let answer = pool.targets().exec_probe(asked.clone()).await.unwrap();
+    let error = "the runtime has not ended earlier commands of this probe".to_owned();
+    let expected = v1::ExecProbeResponse {
+        error,
+        ..v1::ExecProbeResponse::default()
+    };
+    assert_eq!(answer.into_inner(), expected);
+    assert_eq!(executed(&pool), 4);
+    // Their children have ended.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    pool.runtime.set_faults(Faults::NONE);
+    pool.runtime.set_exec_result("c", 0, Duration::ZERO);
+    let answer = pool.targets().exec_probe(asked).await.unwrap();
+    assert_eq!(answer.into_inner(), v1::ExecProbeResponse::default());
+    assert_eq!(executed(&pool), 5);
+}
+
+/// A runtime that stands still says nothing of the command that it has started.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_fails_no_probe() {
+    let pool = Pool::start();
+    let observation = pool.run(&checking("well")).await;
+    let asked = liveness(&observation.containers[0].id);
+    pool.runtime.set_faults(Faults {
+        exec_output_delay: Duration::from_secs(20),
+        ..Faults::NONE
+    });
+    pool.runtime.set_exec_result("c", 0, Duration::ZERO);
+    let mut client = pool.targets();
+    let asking = tokio::spawn(async move { client.exec_probe(asked).await });
+    eventually("it runs", || executed(&pool) == 1).await;
+    pool.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    let answer = asking.await.unwrap().unwrap().into_inner();
+    assert_eq!(answer, v1::ExecProbeResponse::default());
+}
+
+/// How many commands the runtime has begun.
+fn executed(pool: &Pool) -> usize {
+    let history = pool.runtime.history().to_vec().into_iter();
+    let commands = history.filter(|it| matches!(it.happening, Happening::Executed { .. }));
+    commands.count()
 }

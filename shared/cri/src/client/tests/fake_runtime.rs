@@ -13,7 +13,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::CriClient;
-use crate::proto::containerd::events::TaskExit;
+use crate::proto::containerd::events::{TaskExecStarted, TaskExit};
 use crate::proto::containerd::runc::v1::ProcessDetails;
 use crate::proto::containerd::services::events::v1::SubscribeRequest;
 use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
@@ -221,7 +221,7 @@ impl ImageService for FakeRuntime {
     }
 }
 
-/// containerd's event service: sends one exit, then stays silent.
+/// containerd's event service: sends one exit and one start of a command, then stays silent.
 struct FakeEvents {
     filters: Arc<Mutex<Vec<String>>>,
 }
@@ -238,16 +238,27 @@ impl Events for FakeEvents {
             id: "c1".into(),
             ..Default::default()
         };
-        let event = prost_types::Any {
-            type_url: "containerd.events.TaskExit".into(),
-            value: prost::Message::encode_to_vec(&exit),
+        let started = TaskExecStarted {
+            container_id: "c1".into(),
+            exec_id: "e1".into(),
+            pid: 7,
         };
-        let envelope = Envelope {
+        let envelope = |name: &str, value| Envelope {
             namespace: "k8s.io".into(),
-            event: Some(event),
+            event: Some(prost_types::Any {
+                type_url: format!("containerd.events.{name}"),
+                value,
+            }),
             ..Default::default()
         };
-        let stream = tokio_stream::iter([Ok(envelope)]).chain(stream::pending());
+        let events = [
+            Ok(envelope("TaskExit", prost::Message::encode_to_vec(&exit))),
+            Ok(envelope(
+                "TaskExecStarted",
+                prost::Message::encode_to_vec(&started),
+            )),
+        ];
+        let stream = tokio_stream::iter(events).chain(stream::pending());
         Ok(Response::new(stream.boxed()))
     }
 }
