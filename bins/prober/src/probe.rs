@@ -4,6 +4,7 @@
 mod bounded;
 mod grpc;
 mod http_get;
+mod request_target;
 mod tls;
 mod url;
 mod way;

@@ -280,7 +280,7 @@ fn an_http_probe_asks_as_its_fields_say() -> Result<()> {
         .and_then(|rest| rest.split('/').next());
     let port: u16 = port.context("no port")?.parse()?;
     let elsewhere = json!({
-        "host": "localhost", "port": port, "path": "/probe?a=b",
+        "host": "localhost", "port": port, "path": "http://elsewhere:1/probe?a=b",
         "httpHeaders": [
             { "name": "X-Token", "value": "first" },
             { "name": "X-Token", "value": "second" },

@@ -46,7 +46,10 @@ pub(super) async fn probe(
 ) -> Result<Outcome, Unmade> {
     let host = get.host.as_deref();
     let to = way.destination(host, pod_ip, place).await?;
-    let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
+    let mut url = match Url::new(get.scheme, &to.host, get.port, &get.path) {
+        Ok(url) => url,
+        Err(error) => return Ok(Outcome::Failure(error.to_string())),
+    };
     let mut headers = match request_headers(&get.headers, way::USER_AGENT) {
         Ok(headers) => headers,
         Err(reason) => return Ok(Outcome::Failure(reason)),
@@ -88,7 +91,8 @@ pub(super) async fn hook(
     let mut headers = headers.map_err(Unmade::for_good)?;
     let mut scheme = get.scheme;
     loop {
-        let mut url = Url::new(scheme, &to.host, get.port, &get.path);
+        let url = Url::new(scheme, &to.host, get.port, &get.path);
+        let mut url = url.map_err(|error| Unmade::for_good(error.to_string()))?;
         match get_all(way, &to, &mut url, &mut headers, deadline).await {
             Ok(_) => return Ok(()),
             Err(Failed::Redirect(reason)) => return Err(Unmade::for_good(reason)),
