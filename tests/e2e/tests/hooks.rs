@@ -1,8 +1,9 @@
 //! Lifecycle hooks, seen by what they do in the container, and when.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use clock::{UnixNanos, WallClock};
 use e2e::Ground;
 use e2e::ground::{TIMEOUT, spec};
 use e2e::workload::script;
@@ -55,8 +56,7 @@ fn at(ground: &Ground, pod: &str, word: &str) -> Result<u64> {
 
 /// Wall time in whole seconds, as containers say it.
 fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
+    WallClock::system().now().since(UnixNanos(0)).as_secs()
 }
 
 fn times(ground: &Ground, pod: &str, word: &str) -> usize {
