@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_type_is_said_in_words_for_people() {
+    fn a_value_that_is_no_text_is_said_in_words_for_people() {
         for (said, expected) in [
             (
                 said::<String>(json!(8080)),
@@ -273,6 +273,14 @@ mod tests {
                 said::<String>(json!(["a"])),
                 "expected a text, found a list",
             ),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_none_or_out_of_range_is_said_in_words_for_people() {
+        for (said, expected) in [
             (
                 said::<i32>(json!("8081")),
                 "expected a whole number, found the text \"8081\": take the quotation marks away",
@@ -313,6 +321,14 @@ mod tests {
                 said::<f64>(json!("0.5")),
                 "expected a number, found the text \"0.5\": take the quotation marks away",
             ),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_said_in_words_for_people() {
+        for (said, expected) in [
             (
                 said::<bool>(json!("true")),
                 "expected true or false, found the text \"true\": take the quotation marks away",
