@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use test_support::binaries;
@@ -47,11 +48,16 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
+/// Who answers for the package.
+const MAINTAINER: &str = "The Bulkhead developers <bulkhead@localhost>";
+
+/// The package's own directory of documents.
+const DOCUMENTATION: &str = "usr/share/doc/bulkhead";
+
 /// What is looked at by whoever installs it: paths, below the package's own directory of
 /// documents.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
-    "LICENSE",
     "docs/operating.md",
     "docs/compatibility.md",
     "docs/isolation.md",
@@ -77,8 +83,9 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("postrm", include_str!("package/postrm.sh")),
 ];
 
-/// Builds the package below the target directory, and says where it is.
+/// Builds the package below the target directory, and says where it is and how long it took.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let began = Instant::now();
     let version = arguments
         .version
         .as_deref()
@@ -92,6 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let package = directory.join(format!("bulkhead_{version}_{architecture}.deb"));
     pack(&root, version, DENSE, &package)?;
     report::line(&package.display().to_string());
+    report::line(&format!("took {} s", began.elapsed().as_secs()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,6 +137,7 @@ fn tree(profile: Profile, directory: &Path) -> Result<PathBuf> {
 /// Makes the package of what is in `root`.
 fn pack(root: &Path, version: &str, compression: &[&str], package: &Path) -> Result<()> {
     control(root, version, &architecture()?)?;
+    changelog(root, version)?;
     let mut command = Command::new("dpkg-deb");
     command.args(compression);
     command.args(["--root-owner-group", "--build"]);
@@ -144,16 +153,21 @@ fn architecture() -> Result<String> {
 fn programs(profile: Profile, root: &Path) -> Result<()> {
     let built = build::place(profile)?;
     for (_, program) in binaries::PROGRAMS {
-        let place = match program {
-            "bulkhead" => root.join("usr/bin"),
-            _ => root.join(systemd_units::PROGRAMS.trim_start_matches('/')),
-        };
-        put(&built.join(program), &place.join(program), 0o755)?;
-        // Who needs to read a back-trace builds it.
-        let mut strip = Command::new("strip");
-        succeed(strip.arg("--strip-debug").arg(place.join(program)))?;
+        let place = place(root, program);
+        put(&built.join(program), &place, 0o755)?;
+        // Whoever needs to read a back-trace builds the programs.
+        succeed(Command::new("strip").arg(&place))?;
     }
     Ok(())
+}
+
+/// Where a program is installed.
+fn place(root: &Path, program: &str) -> PathBuf {
+    let directory = match program {
+        "bulkhead" => "/usr/bin",
+        _ => systemd_units::PROGRAMS,
+    };
+    root.join(directory.trim_start_matches('/')).join(program)
 }
 
 fn units(root: &Path) -> Result<()> {
@@ -176,7 +190,9 @@ fn units(root: &Path) -> Result<()> {
 fn texts(root: &Path) -> Result<()> {
     let configuration = root.join("etc/bulkhead/kubelet.yaml");
     write(&configuration, include_str!("package/kubelet.yaml"), 0o644)?;
-    let place = root.join("usr/share/doc/bulkhead");
+    let place = root.join(DOCUMENTATION);
+    let copyright = include_str!("package/copyright");
+    write(&place.join("copyright"), copyright, 0o644)?;
     for document in DOCUMENTS.iter().chain(&EXAMPLES) {
         put(&repository().join(document), &place.join(document), 0o644)?;
     }
@@ -201,15 +217,41 @@ fn manual_pages(root: &Path) -> Result<()> {
     for page in manual::pages()? {
         let directory = root.join(format!("usr/share/man/man{}", page.section));
         let file = directory.join(page.name);
-        write_bytes(&file, &page.text, 0o644)?;
-        succeed(Command::new("gzip").arg("-9n").arg(&file))?;
+        write_compressed(&file, &page.text)?;
     }
     Ok(())
+}
+
+/// Which version this is, and of which commit.
+fn changelog(root: &Path, version: &str) -> Result<()> {
+    let commit = |format: &str| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(repository());
+        printed(git.args(["log", "-1", &format!("--format={format}")]))
+    };
+    // Sources may come without their history.
+    let change = commit("Built from commit %H.").unwrap_or_else(|_| "Built.\n".to_owned());
+    let date = commit("%cD").or_else(|_| printed(Command::new("date").arg("--rfc-email")))?;
+    let text = format!(
+        "bulkhead ({version}) unstable; urgency=medium\n\n  * {change}\n -- {MAINTAINER}  {date}"
+    );
+    let file = root.join(DOCUMENTATION).join(changelog_name(version));
+    write_compressed(&file, text.as_bytes())
+}
+
+/// A version with a revision of Debian's, as in `0.1.0-1`, has two changelogs, and that of
+/// the package has another name.
+fn changelog_name(version: &str) -> &'static str {
+    match version.contains('-') {
+        true => "changelog.Debian",
+        false => "changelog",
+    }
 }
 
 fn control(root: &Path, version: &str, architecture: &str) -> Result<()> {
     let place = root.join("DEBIAN");
     let text = include_str!("package/control")
+        .replace("@MAINTAINER@", MAINTAINER)
         .replace("@VERSION@", version)
         .replace("@ARCHITECTURE@", architecture);
     write(&place.join("control"), &text, 0o644)?;
@@ -237,6 +279,12 @@ fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     write_bytes(path, text.as_bytes(), mode)
+}
+
+/// Writes a file that is compressed, under its name with `.gz`.
+fn write_compressed(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_bytes(path, bytes, 0o644)?;
+    succeed(Command::new("gzip").arg("-9nf").arg(path))
 }
 
 fn write_bytes(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
@@ -317,6 +365,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_package_has_the_documents_that_debian_asks_for_and_no_symbols() {
+        binaries::built().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = tree(Profile::Development, directory.path()).unwrap();
+        for (version, name) in [("1", "changelog.gz"), ("1-1", "changelog.Debian.gz")] {
+            changelog(&root, version).unwrap();
+            let file = root.join(DOCUMENTATION).join(name);
+            let text = printed(Command::new("zcat").arg(file)).unwrap();
+            let version = format!("bulkhead ({version}) unstable; urgency=medium\n\n  * Built");
+            let signature = format!("\n\n -- {MAINTAINER}  ");
+            assert!(
+                text.starts_with(&version) && text.contains(&signature),
+                "{text}"
+            );
+        }
+        assert!(root.join(DOCUMENTATION).join("copyright").is_file());
+        for (_, program) in binaries::PROGRAMS {
+            let mut readelf = Command::new("readelf");
+            let sections = readelf
+                .args(["--sections", "--wide"])
+                .arg(place(&root, program));
+            let sections = printed(sections).unwrap();
+            let has_symbols = sections.contains(".symtab") || sections.contains(".debug_info");
+            assert!(
+                sections.contains(".text") && !has_symbols,
+                "{program}: {sections}"
+            );
+        }
+    }
+
     /// Stands for systemd: the restart of bulkhead.service does not succeed, and `$is_failed`
     /// is whether it has failed, as an exit code.
     const SYSTEMD: &str = r#"
@@ -360,7 +439,9 @@ mod tests {
 
     /// What whoever has the package does not have: it is for who changes Bulkhead, or is
     /// installed elsewhere.
-    const OF_THE_SOURCES: [&str; 7] = [
+    const OF_THE_SOURCES: [&str; 8] = [
+        // Debian has its text.
+        "LICENSE",
         "bins",
         "docs/developing.md",
         "proto",
