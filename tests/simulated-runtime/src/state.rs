@@ -1,7 +1,7 @@
 //! The sandboxes, containers and images of a simulated runtime, and the rules
 //! for changing them. No time passes here and nothing is random.
 
-mod commands;
+pub(crate) mod commands;
 mod images;
 pub(crate) mod shown;
 

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{SimulatedRuntime, lock, millis};
 use crate::behaviour::Behaviour;
+use crate::state::commands::Commands as _;
 use crate::state::not_found;
 use crate::state::shown::Shown as _;
 
