@@ -34,7 +34,7 @@ const RECONNECT: Curve = Curve {
     immediate: 0,
 };
 
-/// Starts of commands that wait for a slow reader: who misses one waits longer.
+/// Starts of commands that wait for a slow reader: a reader that misses one waits longer.
 const KEPT_COMMAND_STARTS: usize = 256;
 
 /// How often a runtime without events is asked again: it may have been upgraded.

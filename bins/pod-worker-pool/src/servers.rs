@@ -7,6 +7,7 @@ mod left_commands;
 mod node_policy;
 mod observations;
 mod pod_workers;
+mod probe_calls;
 mod probe_targets;
 mod runtime_pods;
 mod shared;

@@ -22,6 +22,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::left_commands::LeftCommands;
+use super::probe_calls::{ProbeCall, ProbeCalls};
 use super::shared::Shared;
 use super::status;
 
@@ -51,6 +52,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
+    calls: ProbeCalls,
     left: LeftCommands,
 }
 
@@ -67,6 +69,7 @@ impl Service {
         Service {
             shared,
             places: Arc::new(Semaphore::new(MAX_EXEC_PROBES)),
+            calls: ProbeCalls::default(),
             left: LeftCommands::default(),
         }
     }
@@ -163,6 +166,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         };
         let runtime = &self.shared.runtime;
         let starts = self.shared.hints.command_starts();
+        let probe = self.calls.begin(&id);
         let mut call = Box::pin(run(Arc::clone(runtime), id.clone(), asked));
         let answer = async {
             tokio::select! {
@@ -170,7 +174,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
                 // Cancel-safe: the call itself is kept.
                 answer = &mut call => Some(answer),
                 // Cancel-safe: it changes nothing.
-                () = is_late(&**runtime, starts, &id, timeout) => None,
+                () = is_late(&**runtime, starts, (&probe, &id), timeout) => None,
             }
         };
         let response = match tokio::time::timeout(timeout + START_SLACK, answer).await {
@@ -218,13 +222,13 @@ async fn run(
 async fn is_late(
     runtime: &dyn ContainerRuntime,
     mut starts: broadcast::Receiver<String>,
-    id: &str,
+    (probe, id): (&ProbeCall<'_>, &str),
     timeout: Duration,
 ) {
-    loop {
+    let mut seen = 0;
+    while seen < probe.starts_needed() {
         match starts.recv().await {
-            // Or another command that runs in it beside this one, since then too.
-            Ok(started) if started == id => break,
+            Ok(started) if started == id => seen += 1,
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }

@@ -171,6 +171,28 @@ async fn a_command_whose_child_goes_on_has_timed_out_and_few_of_them_are_left_at
     assert_eq!(executed(&pool), 5);
 }
 
+/// That another command has started in its container says nothing of this one.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_starts_late_has_its_time_though_another_one_starts_meanwhile() {
+    let pool = Pool::start();
+    let observation = pool.run(&checking("well")).await;
+    let asked = liveness(&observation.containers[0].id);
+    pool.runtime
+        .set_exec_result("c", 0, Duration::from_millis(500));
+    pool.runtime.set_faults(Faults {
+        exec_delay: Duration::from_secs(20),
+        ..Faults::NONE
+    });
+    let (mut client, late) = (pool.targets(), asked.clone());
+    let late = tokio::spawn(async move { client.exec_probe(late).await });
+    eventually("it is begun", || executed(&pool) == 1).await;
+    pool.runtime.set_faults(Faults::NONE);
+    let other = pool.targets().exec_probe(asked).await.unwrap();
+    assert_eq!(other.into_inner(), v1::ExecProbeResponse::default());
+    let answer = late.await.unwrap().unwrap().into_inner();
+    assert_eq!(answer, v1::ExecProbeResponse::default());
+}
+
 /// A runtime that stands still says nothing of the command that it has started.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_hangs_fails_no_probe() {
