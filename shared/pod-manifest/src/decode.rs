@@ -180,7 +180,14 @@ fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located>
     // zero values that the API does not tell from absent ones.
     strict::checked(&mut value, &prefix, errors)?;
     normalize::drop_zero_values(&mut value);
-    let pod = strict::decoded(&value).ok()?;
+    let pod = match strict::decoded(&value) {
+        Ok(pod) => pod,
+        Err(error) => {
+            let said = value_errors::for_people(&error.to_string(), None);
+            malformed(errors, prefix.trim_end_matches('.'), said);
+            return None;
+        }
+    };
     // serde_json keeps keys sorted.
     Some(Located {
         pod,

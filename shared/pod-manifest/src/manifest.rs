@@ -114,6 +114,7 @@ pub(crate) fn read(bytes: &[u8]) -> (Vec<DecodedPod>, Vec<ManifestError>) {
         errors.extend(found.into_iter().map(|error| in_document(number, error)));
         if pods.len() > decoding::MAX_PODS {
             errors.push(whole(format!("more than {} pods", decoding::MAX_PODS)));
+            break;
         }
         if errors.len() >= MAX_ERRORS {
             break;

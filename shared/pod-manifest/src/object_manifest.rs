@@ -65,7 +65,10 @@ pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
     for (index, document) in documents.values.into_iter().enumerate() {
         match decoded(document) {
             Ok(object) => objects.push(object),
-            Err(problem) => problems.push(format!("document {}: {problem}", index + 1)),
+            Err(found) => {
+                let found = found.into_iter();
+                problems.extend(found.map(|it| format!("document {}: {it}", index + 1)));
+            }
         }
     }
     if problems.is_empty() {
@@ -78,63 +81,49 @@ pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
 /// Most problems of a manifest that are named.
 const MAX_PROBLEMS: usize = 20;
 
-fn decoded(document: Value) -> Result<DecodedObject, String> {
-    let Value::Object(mut fields) = document else {
-        return Err(format!("expected a {KINDS}"));
-    };
-    let kind = fields.remove("kind");
-    let kind = kind.as_ref().and_then(Value::as_str);
-    let kind = kind.and_then(ObjectKind::parse);
-    let version = fields.remove("apiVersion");
-    let (Some(kind), Some("v1")) = (kind, version.as_ref().and_then(Value::as_str)) else {
-        return Err(format!("expected a v1 {KINDS}"));
-    };
+fn decoded(document: Value) -> Result<DecodedObject, Vec<String>> {
+    let (kind, mut fields) = of_kind(document).map_err(|problem| vec![problem])?;
+    let mut problems = Vec::new();
     let metadata = fields.remove("metadata");
     if kind == ObjectKind::PersistentVolume {
-        check_annotations(metadata.as_ref())?;
+        noted(check_annotations(metadata.as_ref()), &mut problems);
     }
-    let mut reference = reference(kind, metadata)?;
-    let name = reference.name.clone();
-    let immutable = match (kind, fields.remove("immutable")) {
-        // Where a volume is may not change, as with an API server.
-        (ObjectKind::PersistentVolume, None) => true,
-        (ObjectKind::PersistentVolume, Some(_)) => return Err("immutable: unknown field".into()),
-        (_, None | Some(Value::Null)) => false,
-        (_, Some(Value::Bool(immutable))) => immutable,
-        (_, Some(_)) => return Err("immutable: expected true or false".to_owned()),
-    };
+    let reference = noted(reference(kind, metadata), &mut problems);
+    let immutable = noted(
+        is_immutable(kind, fields.remove("immutable")),
+        &mut problems,
+    );
+    let name = reference.as_ref().map(|reference| reference.name.clone());
+    let mut claim = None;
     let mut data = BTreeMap::new();
     let mut binary_keys = BTreeSet::new();
     match kind {
-        ObjectKind::ConfigMap => binary_keys = add_config_map(&mut data, &mut fields)?,
-        ObjectKind::Secret => {
-            add(
-                &mut data,
-                "data",
-                fields.remove("data"),
-                Form::Base64,
-                Again::Refused,
-            )?;
-            let texts = fields.remove("stringData");
-            add(&mut data, "stringData", texts, Form::Text, Again::Wins)?;
-            let kind = fields.remove("type");
-            check_type(kind.as_ref().and_then(Value::as_str), &data)?;
+        ObjectKind::ConfigMap => {
+            binary_keys = add_config_map(&mut data, &mut fields, &mut problems);
         }
+        ObjectKind::Secret => add_secret(&mut data, &mut fields, &mut problems),
         ObjectKind::PersistentVolume => {
             // Who binds and releases volumes keeps notes there; here nobody does.
             fields.remove("status");
-            let bound = persistent_volume::decoded(fields.remove("spec"))?;
-            (reference.namespace, reference.name) = bound.claim;
-            data = bound.volume.data();
+            let bound = persistent_volume::decoded(fields.remove("spec"));
+            if let Some(bound) = noted(bound, &mut problems) {
+                claim = Some(bound.claim);
+                data = bound.volume.data();
+            }
         }
     }
-    if let Some(name) = fields.keys().next() {
-        return Err(unknown_field(kind, name));
-    }
+    problems.extend(fields.keys().map(|name| unknown_field(kind, name)));
     let size: usize = data.values().map(|value| value.as_slice().len()).sum();
     if size > MAX_OBJECT_BYTES {
-        let problem = format!("data: {size} bytes, more than {MAX_OBJECT_BYTES}");
-        return Err(problem);
+        problems.push(format!("data: {size} bytes, more than {MAX_OBJECT_BYTES}"));
+    }
+    let (Some(mut reference), Some(name), Some(immutable), true) =
+        (reference, name, immutable, problems.is_empty())
+    else {
+        return Err(problems);
+    };
+    if let Some((namespace, name)) = claim {
+        (reference.namespace, reference.name) = (namespace, name);
     }
     let version = version_of(&data, &binary_keys);
     let object = LocalObject {
@@ -148,6 +137,37 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         object,
         immutable,
     })
+}
+
+/// What is right; what is wrong is kept with the other problems.
+fn noted<T>(result: Result<T, String>, problems: &mut Vec<String>) -> Option<T> {
+    result.map_err(|problem| problems.push(problem)).ok()
+}
+
+/// The kind of a document, and its other fields.
+fn of_kind(document: Value) -> Result<(ObjectKind, Map<String, Value>), String> {
+    let Value::Object(mut fields) = document else {
+        return Err(format!("expected a {KINDS}"));
+    };
+    let kind = fields.remove("kind");
+    let kind = kind.as_ref().and_then(Value::as_str);
+    let kind = kind.and_then(ObjectKind::parse);
+    let version = fields.remove("apiVersion");
+    match (kind, version.as_ref().and_then(Value::as_str)) {
+        (Some(kind), Some("v1")) => Ok((kind, fields)),
+        _ => Err(format!("expected a v1 {KINDS}")),
+    }
+}
+
+fn is_immutable(kind: ObjectKind, value: Option<Value>) -> Result<bool, String> {
+    match (kind, value) {
+        // Where a volume is may not change, as with an API server.
+        (ObjectKind::PersistentVolume, None) => Ok(true),
+        (ObjectKind::PersistentVolume, Some(_)) => Err("immutable: unknown field".to_owned()),
+        (_, None | Some(Value::Null)) => Ok(false),
+        (_, Some(Value::Bool(immutable))) => Ok(immutable),
+        (_, Some(_)) => Err("immutable: expected true or false".to_owned()),
+    }
 }
 
 fn unknown_field(kind: ObjectKind, name: &str) -> String {
@@ -165,14 +185,46 @@ fn unknown_field(kind: ObjectKind, name: &str) -> String {
 fn add_config_map(
     data: &mut BTreeMap<String, ObjectBytes>,
     fields: &mut Map<String, Value>,
-) -> Result<BTreeSet<String>, String> {
-    let texts = fields.remove("data");
-    add(data, "data", texts, Form::Text, Again::Refused)?;
-    let texts: BTreeSet<String> = data.keys().cloned().collect();
-    let binary = fields.remove("binaryData");
-    add(data, "binaryData", binary, Form::Base64, Again::Refused)?;
-    let added = data.keys().filter(|key| !texts.contains(*key));
-    Ok(added.cloned().collect())
+    problems: &mut Vec<String>,
+) -> BTreeSet<String> {
+    let mut add = |field, form| {
+        let values = fields.remove(field);
+        add(data, (field, values), form, Again::Refused, problems)
+    };
+    add("data", Form::Text);
+    add("binaryData", Form::Base64)
+}
+
+/// Adds what a Secret has.
+fn add_secret(
+    data: &mut BTreeMap<String, ObjectBytes>,
+    fields: &mut Map<String, Value>,
+    problems: &mut Vec<String>,
+) {
+    let (bytes, texts) = (fields.remove("data"), fields.remove("stringData"));
+    let before = problems.len();
+    add(
+        data,
+        ("data", bytes),
+        Form::Base64,
+        Again::Refused,
+        problems,
+    );
+    add(
+        data,
+        ("stringData", texts),
+        Form::Text,
+        Again::Wins,
+        problems,
+    );
+    let kind = fields.remove("type");
+    // What could not be read may be what its type asks for.
+    if problems.len() == before {
+        noted(
+            check_type(kind.as_ref().and_then(Value::as_str), data),
+            problems,
+        );
+    }
 }
 
 /// The group that a kubelet gives to every container of a pod with the volume.
@@ -243,48 +295,64 @@ enum Again {
     Wins,
 }
 
+/// Adds the values of a field; answers with the keys that were not there before.
 fn add(
     data: &mut BTreeMap<String, ObjectBytes>,
-    field: &str,
-    values: Option<Value>,
+    (field, values): (&str, Option<Value>),
     form: Form,
     again: Again,
-) -> Result<(), String> {
+    problems: &mut Vec<String>,
+) -> BTreeSet<String> {
+    let mut added = BTreeSet::new();
     let values: Map<String, Value> = match values {
-        None | Some(Value::Null) => return Ok(()),
+        None | Some(Value::Null) => return added,
         Some(Value::Object(values)) => values,
-        Some(_) => return Err(format!("{field}: expected a mapping")),
+        Some(_) => {
+            problems.push(format!("{field}: expected a mapping"));
+            return added;
+        }
     };
     for (key, value) in values {
-        if !is_key(&key) {
-            return Err(format!(
-                "{field}: \"{}\" is no key: it has letters, digits, '-', '_' and '.' only, and \
-                 neither is '.' nor begins with '..'",
-                shown(&key)
-            ));
+        let Some(bytes) = noted(bytes_of(field, &key, value, form), problems) else {
+            continue;
+        };
+        let before = data.insert(key.clone(), bytes.into());
+        if before.is_some() && again == Again::Refused {
+            problems.push(format!("{field}[{key}]: the key is there twice"));
         }
-        let text = match value {
-            Value::String(text) => text,
-            // A key without a value has the empty one, for an API server too.
-            Value::Null => String::new(),
-            Value::Number(_) | Value::Bool(_) => {
-                let advice = "put it in quotation marks";
-                return Err(format!("{field}[{key}]: expected a text: {advice}"));
-            }
-            _ => return Err(format!("{field}[{key}]: expected a text")),
-        };
-        let bytes = match form {
-            Form::Text => text.into_bytes(),
-            Form::Base64 => base64(text).ok_or(format!("{field}[{key}]: not base64"))?,
-        };
-        if data.insert(key.clone(), bytes.into()).is_some() && again == Again::Refused {
-            return Err(format!("{field}[{key}]: the key is there twice"));
+        if before.is_none() {
+            added.insert(key);
         }
         if data.len() > MAX_OBJECT_KEYS {
-            return Err(format!("{field}: more than {MAX_OBJECT_KEYS} keys"));
+            problems.push(format!("{field}: more than {MAX_OBJECT_KEYS} keys"));
+            break;
         }
     }
-    Ok(())
+    added
+}
+
+fn bytes_of(field: &str, key: &str, value: Value, form: Form) -> Result<Vec<u8>, String> {
+    if !is_key(key) {
+        return Err(format!(
+            "{field}: \"{}\" is no key: it has letters, digits, '-', '_' and '.' only, and \
+             neither is '.' nor begins with '..'",
+            shown(key)
+        ));
+    }
+    let text = match value {
+        Value::String(text) => text,
+        // A key without a value has the empty one, for an API server too.
+        Value::Null => String::new(),
+        Value::Number(_) | Value::Bool(_) => {
+            let advice = "put it in quotation marks";
+            return Err(format!("{field}[{key}]: expected a text: {advice}"));
+        }
+        _ => return Err(format!("{field}[{key}]: expected a text")),
+    };
+    match form {
+        Form::Text => Ok(text.into_bytes()),
+        Form::Base64 => base64(text).ok_or(format!("{field}[{key}]: not base64")),
+    }
 }
 
 /// The decoder of the API's own types; like that of an API server it passes over line breaks,
@@ -455,6 +523,21 @@ mod tests {
             ),
         ] {
             assert_eq!(one(&text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_with_an_object_is_said_at_once() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A}\n\
+                    data: {PORT: 8080, b: c, DEBUG: true}\nbinarydata: {}";
+        let error = one(text).unwrap_err();
+        for part in [
+            "document 1: metadata.name: ",
+            "document 1: data[DEBUG]: expected a text: put it in quotation marks; ",
+            "document 1: data[PORT]: expected a text: put it in quotation marks; ",
+            "document 1: binarydata: unknown field: did you mean binaryData?",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 

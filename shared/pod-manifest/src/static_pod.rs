@@ -91,8 +91,12 @@ fn follows(error: &FieldError, decoded: &DecodedPod, in_decoding: &[ManifestErro
         .filter(|it| it.document == decoded.document || it.document == 0)
         .map(|it| it.error.field.as_str());
     let parent = |path: &str| path.rsplit_once('.').map(|(parent, _)| parent.to_owned());
+    let is_within = |path: &str, of: &str| {
+        let rest = path.strip_prefix(of);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
     of_document.any(|wrong| {
-        let is_at = error.field.starts_with(wrong) || wrong.starts_with(&error.field);
+        let is_at = is_within(&error.field, wrong) || is_within(wrong, &error.field);
         match error.reason {
             Reason::NotFound { .. } => true,
             Reason::Required => is_at || parent(wrong) == parent(&error.field),

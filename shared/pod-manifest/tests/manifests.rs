@@ -188,6 +188,26 @@ fn all_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
+fn no_mistake_is_hidden_by_one_in_a_field_whose_name_begins_alike() {
+    let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  \
+                    restartPolicyy: Always\n  restartPolicy: Maybe\n  containers:\n  \
+                    - {name: c, image: 5, imagePullPolicy: Sometimes}\n";
+    let found = static_pods(manifest.as_bytes(), Origin::File("/m"), &"node".into());
+    let found: Vec<_> = found.unwrap_err().iter().map(ToString::to_string).collect();
+    for field in [
+        "spec.restartPolicyy: ",
+        "spec.restartPolicy: ",
+        "spec.containers[0].image: ",
+        "spec.containers[0].imagePullPolicy: ",
+    ] {
+        assert!(
+            found.iter().any(|it| it.starts_with(field)),
+            "{field} {found:?}"
+        );
+    }
+}
+
+#[test]
 fn quantities_may_be_numbers() {
     let manifest = POD.replace(
         "image: i:1",
