@@ -8,7 +8,7 @@ use cri::v1;
 use cri::v1::security_profile::ProfileType;
 use node_policy::{Demand, SeLinuxOption};
 use pod::PodIdentity;
-use pod::capability::{ALL, plain_name};
+use pod::capability::ALL;
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
 use crate::denial::Denial;
@@ -242,7 +242,8 @@ fn container_security(
     for capability in added.chain(&capabilities.add_ambient_capabilities) {
         ask("capabilities", Demand::capability(capability));
     }
-    let is_all = |name: &String| plain_name(name) == ALL;
+    // Not in all spellings of a spec: with a prefix it would drop nothing.
+    let is_all = |name: &String| name.eq_ignore_ascii_case(ALL);
     if !capabilities.drop_capabilities.iter().any(is_all) {
         ask("capabilities", Demand::DefaultCapabilities);
     }
