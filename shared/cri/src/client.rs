@@ -571,7 +571,8 @@ impl ContainerRuntime for CriClient {
                 let stream = match commands.await {
                     Ok(commands) => events::both(stream, commands).boxed(),
                     // Another runtime.
-                    Err(_) => stream.boxed(),
+                    Err(error) if error.kind == RuntimeErrorKind::Unimplemented => stream.boxed(),
+                    Err(error) => return Err(error),
                 };
                 let source = EventSource::Cri;
                 return Ok(Some(RuntimeEvents { source, stream }));

@@ -1,5 +1,5 @@
 //! Runtime events: the CRI's own stream where the runtime has it, else containerd's
-//! event service, made into one shape. Of commands only containerd tells.
+//! event service, made into one shape. Starts of commands are reported by containerd alone.
 //!
 //! Both are only a hint that something happened to a container; its state is asked for
 //! separately.
