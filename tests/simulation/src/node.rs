@@ -59,6 +59,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// How often an answer is looked for.
 const STEP_OF_WAITING: Duration = Duration::from_millis(1);
 
+/// The longest wait of a step that failed: 10 s and half of it, as a kubelet's.
+const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(15);
+
 /// A node whose processes can be killed. Dropping it ends everything.
 #[derive(Debug)]
 pub struct SimulatedNode {
@@ -310,9 +313,10 @@ impl SimulatedNode {
         decoded.collect()
     }
 
-    /// Since when all processes ran and the runtime worked, of a moment at which they did.
+    /// Since when all processes ran and no step waited because a call to the runtime had
+    /// failed, of a moment at which that was so.
     pub(crate) fn quiet_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
-        let works = self.runtime.works_since(moment)?;
+        let works = self.runtime.works_since(moment)?.plus(TRIED_AGAIN_WITHIN);
         Some(self.supervision.all_run_since(moment)?.max(works))
     }
 
