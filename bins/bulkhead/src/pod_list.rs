@@ -309,7 +309,7 @@ pub(crate) fn namesake<'a>(pods: &'a [PodEntry], pod: &PodEntry) -> Option<&'a s
     others.next().map(|other| other.identity.uid())
 }
 
-/// What tells pods of one name apart: UID, age, and whether it is on its way out.
+/// By what pods of one name differ: UID, age, and whether it is on its way out.
 fn apart(pod: &PodEntry, now: UnixNanos) -> String {
     let listed = pod.read().ok();
     let told = listed

@@ -27,9 +27,11 @@ pub(crate) fn parse(text: &str) -> Result<Documents, Problem> {
         repeated: RefCell::default(),
     };
     let mut values = Vec::new();
+    let mut count = 0;
     let mut rest = text;
     while !rest.trim_start().is_empty() {
-        if values.len() == MAX_DOCUMENTS {
+        count += 1;
+        if count > MAX_DOCUMENTS {
             return Err(Problem::Bound(format!(
                 "more than {MAX_DOCUMENTS} documents"
             )));
@@ -41,10 +43,13 @@ pub(crate) fn parse(text: &str) -> Result<Documents, Problem> {
             depth: 0,
         };
         let value = seed.deserialize(&mut deserializer);
-        values.push(value.map_err(|error| match error.classify() {
+        let value = value.map_err(|error| match error.classify() {
             Category::Data => Problem::Bound(error.to_string()),
             Category::Io | Category::Syntax | Category::Eof => Problem::Syntax(error.to_string()),
-        })?);
+        })?;
+        if !value.is_null() {
+            values.push(value);
+        }
         // Where this value ended, so that the next one can be read.
         let mut stream = deserializer.into_iter::<serde::de::IgnoredAny>();
         let consumed = stream.byte_offset();

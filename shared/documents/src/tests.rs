@@ -287,3 +287,10 @@ fn size_and_number_of_values_are_bounded() {
     let many = "{}".repeat(MAX_DOCUMENTS + 1);
     assert!(parse(many.as_bytes()).is_err());
 }
+
+#[test]
+fn an_empty_document_is_left_out_in_json_as_in_yaml() {
+    for text in ["{\"a\": 1}\nnull\n{\"b\": 2}", "a: 1\n---\nnull\n---\nb: 2"] {
+        assert_eq!(values(text), [json!({"a": 1}), json!({"b": 2})], "{text}");
+    }
+}

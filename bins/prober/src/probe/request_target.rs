@@ -1,6 +1,6 @@
 //! What a probe or hook asks its server for. A kubelet reads the path of an `httpGet` as a
 //! URL and has Go write it again: of a whole URL the path is left, and what Go cannot read is
-//! taken for a path as it stands. Pure.
+//! read as a path as it stands. Pure.
 
 /// The path and query that go into the request of a probe or hook with this `path`; `None`
 /// where Go finds a URL that asks no host: letters before a colon, and no slash after it

@@ -40,7 +40,7 @@ fn found(pod: &Pod) -> Option<(String, i64, String)> {
     Some((trouble.what, since, trouble.remedy))
 }
 
-/// Reason, message, what is told, since when in seconds, and a word of what to do.
+/// Reason, message, what is said of it, since when in seconds, and a word of what to do.
 const WAITING: &[(&str, &str, &str, i64, &str)] = &[
     (
         "CrashLoopBackOff",
@@ -317,7 +317,7 @@ fn pair(id: Option<&str>, state: Value, last: Value) -> Pod {
     .unwrap()
 }
 
-/// What is said: of whom, what, since when, how often, and a word of what to do.
+/// What is said: the subject, what, since when, how often, and a word of what to do.
 type Said<'a> = (&'a str, &'a str, i64, u32, &'a str);
 
 fn says(pod: &Pod, beside: &Beside<'_>, expected: &[Said<'_>]) {
