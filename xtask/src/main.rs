@@ -3,6 +3,7 @@
 mod bench;
 mod boot;
 mod build;
+mod count;
 mod demo;
 mod failures;
 mod fuzz;
@@ -27,7 +28,7 @@ use clap::{Parser, Subcommand};
 ///
 /// Each installs the Debian packages that it needs and that are missing, so
 /// it works on a fresh machine with Rust and a C compiler; `vm-test` only tells
-/// which. All but `images`, `package`, `units`, `sim`, `sim-teeth` and `fuzz`
+/// which. All but `images`, `package`, `units`, `count`, `sim`, `sim-teeth` and `fuzz`
 /// need root: they make namespaces, cgroups and mounts,
 /// in places of their own, and remove them again.
 #[derive(Parser)]
@@ -61,6 +62,8 @@ enum Command {
     Package(package::Arguments),
     /// Write the units of the systemd bundle, which come from the table of processes
     Units,
+    /// Count lines of code and tests, and words of the documents
+    Count,
     /// Build the images that tests and the demo use
     Images,
 }
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::SimTeeth(arguments) => teeth::run(&arguments),
         Command::Package(arguments) => package::run(&arguments),
         Command::Units => units::run(),
+        Command::Count => count::run(),
         Command::Images => images::run(),
     };
     outcome.unwrap_or_else(|error| {
