@@ -7,7 +7,6 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use clock::{UnixNanos, WallClock};
 use ipc::Channel;
-use nix::unistd::User;
 use serde_json::{Value, json};
 use topology::Process;
 
@@ -300,10 +299,6 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
             );
         }
     }
-    for refused in &status.refused {
-        let line = refused_line(refused, user_name(refused.uid), now);
-        text += &format!("{}\n", Tone::Notable.paint(&line, colours));
-    }
     for degradation in &status.degradations {
         let line = format!("degraded: {}", plain(degradation));
         text += &format!("{}\n", Tone::Notable.paint(&line, colours));
@@ -319,37 +314,6 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
 /// not say when its restarts were.
 fn restarts_last_hour(status: &v1::SupervisorStatus, process: &v1::ProcessStatus) -> Option<u32> {
     (!status.boot_id.is_empty()).then_some(process.restarts_last_hour)
-}
-
-/// This node's name of a user, where it has one.
-fn user_name(uid: u32) -> Option<String> {
-    let user = User::from_uid(uid.into()).ok()??;
-    Some(user.name)
-}
-
-fn refused_line(refused: &v1::Refused, user: Option<String>, now: UnixNanos) -> String {
-    let caller = match (refused.caller.as_str(), user) {
-        ("", None) => format!("uid {}", refused.uid),
-        ("", Some(user)) => format!("uid {} ({})", refused.uid, plain(&user)),
-        (process, _) => plain(process),
-    };
-    let ago = age(now.since(UnixNanos(refused.last_unix_nanos)));
-    let (server, kind) = (plain(&refused.server), plain(&refused.kind));
-    format!(
-        "refused: {server} refused {caller} {} times: {kind} (last {ago} ago)",
-        refused.count
-    )
-}
-
-fn refused_as_json(refused: &v1::Refused) -> Value {
-    json!({
-        "server": refused.server,
-        "caller": refused.caller,
-        "uid": refused.uid,
-        "kind": refused.kind,
-        "count": refused.count,
-        "lastUnixNanos": refused.last_unix_nanos,
-    })
 }
 
 fn ending_as_json(ending: &v1::Ending) -> Value {
@@ -390,7 +354,6 @@ fn as_json(status: &v1::SupervisorStatus) -> Value {
         "version": status.version,
         "ready": all_ready(status),
         "degradations": status.degradations,
-        "refused": status.refused.iter().map(refused_as_json).collect::<Vec<_>>(),
         "leftOut": status.left_out,
         "processes": status.processes.iter().map(process).collect::<Vec<_>>(),
     })

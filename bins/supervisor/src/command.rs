@@ -1,6 +1,5 @@
 //! What others ask of the main loop.
 
-use ipc::Refusal;
 use tokio::sync::oneshot;
 use topology::Process;
 
@@ -44,8 +43,4 @@ pub(crate) enum Command {
     Reload {
         reply: oneshot::Sender<Result<Vec<Process>, ReloadError>>,
     },
-    /// The supervisor's own server has refused something to a caller.
-    Refused(Refusal),
-    /// A process keeps more in its state directory than it may.
-    StateTooLarge(Process),
 }

@@ -10,8 +10,8 @@
 //!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
 //!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
-//!   `state_watch` (who keeps too much), `record` (endings and restarts), `misconduct` (who refused what to whom) and `memory`; a `command` is what it asks of
-//!   the shell. `status_readers` tells the status to people who are not root;
+//!   `record` (endings and restarts) and `memory`; a `command` is what it asks of the shell.
+//!   `status_readers` tells the status to people who are not root;
 //! - `start` is the way there: `flags`, `settings` (with `node_address` and
 //!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends;
 //! - `bundle` is what units of systemd have it do where systemd supervises.
@@ -35,22 +35,18 @@ mod listeners;
 mod log_files;
 mod log_pipe;
 mod memory;
-mod misconduct;
 mod namespaces;
 mod node_address;
 mod notify;
 mod oom_score;
 mod preflight;
-mod quotas;
 mod record;
-mod refused;
 mod server;
 mod settings;
 mod shell;
 mod snapshot;
 mod standard_error;
 mod start;
-mod state_watch;
 mod status_readers;
 #[cfg(test)]
 mod unit_file;

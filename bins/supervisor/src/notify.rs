@@ -22,10 +22,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use confine::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
-use ipc::Refusal;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
-use process::{MAX_STATUS_BYTES, REFUSED_FIELD};
+use process::MAX_STATUS_BYTES;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::time::{Duration, Instant};
@@ -75,8 +74,6 @@ pub(crate) struct Message {
     pub(crate) releases: bool,
     /// `FDNAME=`: which descriptor one of these two means.
     pub(crate) descriptor: DescriptorName,
-    /// What it has refused to a caller.
-    pub(crate) refused: Option<Refusal>,
 }
 
 /// Understands a datagram; unknown fields are left out, as sd_notify(3) asks.
@@ -93,9 +90,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Message {
             _ => {
                 if let Some(text) = line.strip_prefix(b"STATUS=") {
                     message.status = Some(status_line(text));
-                } else if let Some(text) = line.strip_prefix(REFUSED_FIELD.as_bytes()) {
-                    let text = str::from_utf8(text).ok();
-                    message.refused = text.and_then(|text| text.parse().ok());
                 }
             }
         }

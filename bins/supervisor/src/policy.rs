@@ -1,7 +1,6 @@
 //! What the supervisor decides: plain values in, plain values out. No clock, no
 //! I/O, no processes; carrying the decisions out is the shell's part.
 
-mod accusations;
 mod fleet;
 mod heartbeat;
 mod machine;
@@ -11,7 +10,6 @@ pub use backoff::pace::{
     STEADY_AFTER,
 };
 
-pub use accusations::{Accusation, Accusations, RESTARTS_AN_HOUR, TOLERATED, Verdict};
 pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
 pub use heartbeat::Heartbeat;
 pub use machine::{

@@ -151,12 +151,6 @@ pub(crate) fn describe(ending: Ending, intent: Intent) -> String {
                 WATCHDOG_SILENCE.as_secs()
             )
         }
-        Intent::Alert(Alert::Refused) => {
-            format!("sent what it may not, again after it was cut off for it: {how}")
-        }
-        Intent::Alert(Alert::StateTooLarge) => {
-            format!("kept too much in its state directory: {how}")
-        }
         Intent::Alert(Alert::StartTimeout) => {
             format!("not ready within {} s: {how}", START_TIMEOUT.as_secs())
         }
@@ -207,16 +201,6 @@ mod tests {
                 Ending::Signal(6),
                 Intent::Alert(Alert::StartTimeout),
                 "not ready within 10 s: killed by SIGABRT",
-            ),
-            (
-                Ending::Signal(9),
-                Intent::Alert(Alert::Refused),
-                "sent what it may not, again after it was cut off for it: killed by SIGKILL",
-            ),
-            (
-                Ending::Signal(9),
-                Intent::Alert(Alert::StateTooLarge),
-                "kept too much in its state directory: killed by SIGKILL",
             ),
         ];
         for (ending, intent, words) in cases {

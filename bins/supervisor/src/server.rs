@@ -18,9 +18,7 @@ use crate::command::{Command, RestartError};
 use crate::degradation::{Degradation, lacking};
 use crate::launcher::user_name;
 use crate::memory::Memory;
-use crate::misconduct::{self, disbelief};
 use crate::policy::{Ending, Moment};
-use crate::quotas::Quotas;
 use crate::record::EndingRecord;
 use crate::snapshot::{Condition, ProcessSnapshot, Snapshot};
 use node_config::NodeConfig;
@@ -32,7 +30,6 @@ pub(crate) struct Facts {
     pub(crate) config: NodeConfig,
     pub(crate) identities: Identities,
     pub(crate) degradations: Vec<Degradation>,
-    pub(crate) quotas: Quotas,
 }
 
 /// The service.
@@ -41,8 +38,6 @@ pub(crate) struct Service {
     pub(crate) facts: Arc<Facts>,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) commands: mpsc::Sender<Command>,
-    /// Who keeps too much on the disk, for people.
-    pub(crate) state_watch: watch::Receiver<Vec<String>>,
 }
 
 type StatusStream = Pin<Box<dyn Stream<Item = Result<v1::SupervisorStatus, Status>> + Send>>;
@@ -62,9 +57,9 @@ impl v1::supervisor_server::Supervisor for Service {
         &self,
         _request: Request<v1::GetSupervisorStatusRequest>,
     ) -> Result<Response<StatusStream>, Status> {
-        let service = self.clone();
+        let facts = Arc::clone(&self.facts);
         let stream = WatchStream::new(self.snapshots.clone())
-            .map(move |snapshot| Ok(service.status_of(&snapshot)));
+            .map(move |snapshot| Ok(status(&facts, &snapshot)));
         Ok(Response::new(Box::pin(stream)))
     }
 
@@ -126,14 +121,7 @@ impl Service {
     /// The process table now.
     pub(crate) fn status(&self) -> v1::SupervisorStatus {
         let snapshot = self.snapshots.borrow().clone();
-        self.status_of(&snapshot)
-    }
-
-    fn status_of(&self, snapshot: &Snapshot) -> v1::SupervisorStatus {
-        let mut status = status(&self.facts, snapshot);
-        let kept = self.state_watch.borrow();
-        status.degradations.extend(kept.iter().cloned());
-        status
+        status(&self.facts, &snapshot)
     }
 
     async fn ask<T>(&self, command: Command, answer: oneshot::Receiver<T>) -> Result<T, Status> {
@@ -175,7 +163,6 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
     let left_over = snapshot.left_over.iter().map(|(process, left)| {
         format!("{process} runs beside what is left of earlier runs and does not end (processes: {left})")
     });
-    let disbelieved = snapshot.disbelieved.iter().map(disbelief);
     v1::SupervisorStatus {
         boot_id: facts.boot_id.clone(),
         processes,
@@ -186,11 +173,9 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
             .iter()
             .map(|degradation| degradation.text.clone())
             .chain(left_over)
-            .chain(disbelieved)
             .chain(snapshot.outdated_mounts.iter().cloned())
             .chain(lacks)
             .collect(),
-        refused: snapshot.refused.iter().map(misconduct::row).collect(),
         left_out: Vec::new(),
     }
 }
@@ -247,8 +232,6 @@ fn running(
     confinement: Option<&Confinement>,
 ) -> v1::ProcessStatus {
     let memory = Memory::of(pid).unwrap_or_default();
-    let quota = facts.quotas.get(&process);
-    let quota = quota.map(|quota| format!(", quota {} MiB", quota.bytes >> 20));
     v1::ProcessStatus {
         name: process.name().to_owned(),
         pid,
@@ -256,9 +239,7 @@ fn running(
         user: user_name(&facts.config, &facts.identities, process),
         rss_bytes: memory.resident_bytes,
         pss_bytes: memory.proportional_bytes,
-        confinement: confinement
-            .map(|found| format!("{found}{}", quota.unwrap_or_default()))
-            .unwrap_or_default(),
+        confinement: confinement.map(ToString::to_string).unwrap_or_default(),
         ..v1::ProcessStatus::default()
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use clock::WallClock;
 use confine::ChildEnding;
-use ipc::Refusal;
 use nix::sys::signal::{Signal as UnixSignal, kill, killpg};
 use nix::unistd::Pid;
 use rand::Rng;
@@ -29,7 +28,6 @@ use crate::fd_store::FdStore;
 use crate::flags::Flags;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
-use crate::misconduct::{Heard, Misconduct};
 use crate::notify::{DescriptorName, NotifySockets};
 use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, Signal};
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
@@ -63,7 +61,6 @@ pub(crate) struct Shell {
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
-    pub(crate) misconduct: Misconduct,
     /// How much of earlier runs the kernel cannot end, of processes that run again.
     pub(crate) left_over: BTreeMap<Process, usize>,
     /// What this machine does not give.
@@ -408,27 +405,6 @@ impl Shell {
             if let Some(status) = message.status {
                 self.records.entry(process).or_default().status_text = status;
             }
-            if let Some(refusal) = message.refused {
-                self.note_refusal(process, refusal);
-            }
-        }
-    }
-
-    /// Takes note of what `server` has refused, and ends the caller where that is due.
-    fn note_refusal(&mut self, server: Process, refusal: Refusal) {
-        let identities = self.launcher.identities();
-        // Its pid is its own until it is reaped.
-        let of_pid = self.fleet.process_of(refusal.pid);
-        let caller = of_pid.filter(|caller| identities.uid(*caller) == refusal.uid);
-        let heard = Heard {
-            wall: self.clock.now(),
-            moment: self.start.elapsed(),
-        };
-        let found = self
-            .misconduct
-            .hear(server, refusal, caller, identities, heard);
-        if let Some(caller) = found {
-            self.apply(FleetEvent::Of(caller, Event::Refused));
         }
     }
 
@@ -437,10 +413,6 @@ impl Shell {
             // Whoever asked may be gone.
             Command::Restart { process, reply } => drop(reply.send(self.restart(process))),
             Command::Reload { reply } => drop(reply.send(self.reload())),
-            Command::Refused(refusal) => self.note_refusal(Process::Supervisor, refusal),
-            Command::StateTooLarge(process) => {
-                self.apply(FleetEvent::Of(process, Event::StateTooLarge));
-            }
         }
     }
 
@@ -513,8 +485,6 @@ impl Shell {
     fn publish(&self) {
         let snapshot = Snapshot {
             left_over: self.left_over.clone(),
-            refused: self.misconduct.refused().clone(),
-            disbelieved: self.misconduct.disbelieved(self.now()),
             outdated_mounts: self.launcher.outdated_mounts(),
             ..Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes)
         };

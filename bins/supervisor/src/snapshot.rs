@@ -8,7 +8,6 @@ use topology::Process;
 
 use crate::policy::{Fleet, Moment, Pace, State};
 use crate::record::{CrashRing, Record};
-use crate::refused::RefusedTable;
 
 /// One process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +57,6 @@ pub(crate) struct Snapshot {
     pub(crate) crashes: CrashRing,
     /// How much of earlier runs the kernel cannot end.
     pub(crate) left_over: BTreeMap<Process, usize>,
-    /// What was refused to whom.
-    pub(crate) refused: RefusedTable,
-    /// Servers that are not believed about a caller.
-    pub(crate) disbelieved: Vec<(Process, Process)>,
     /// Who does not see the files that the configuration names now, for people.
     pub(crate) outdated_mounts: Vec<String>,
 }
@@ -74,8 +69,6 @@ impl Snapshot {
             processes: BTreeMap::new(),
             crashes: CrashRing::default(),
             left_over: BTreeMap::new(),
-            refused: RefusedTable::default(),
-            disbelieved: Vec::new(),
             outdated_mounts: Vec::new(),
         }
     }

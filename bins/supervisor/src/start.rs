@@ -20,7 +20,7 @@ use topology::{Identities, Process, row};
 
 use crate::bundle::Task;
 use crate::cgroups::Cgroups;
-use crate::command::{Command, MAX_WAITING_COMMANDS};
+use crate::command::MAX_WAITING_COMMANDS;
 use crate::configuration_files::ConfigurationFiles;
 use crate::degradation::{Degradation, check_minimum, of_kernel};
 use crate::directories::InstanceLock;
@@ -31,18 +31,15 @@ use crate::launcher::{Launcher, Privileges, Shares};
 use crate::listeners::Listeners;
 use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
-use crate::misconduct::Misconduct;
 use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
 use crate::policy::{Fleet, Heartbeat};
-use crate::quotas::{self, Quotas};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
 use crate::snapshot::Snapshot;
-use crate::state_watch::StateWatch;
 use crate::status_readers::StatusReaders;
 use crate::{directories, preflight, settings, status_readers};
 
@@ -76,8 +73,6 @@ struct Opened {
     privileges: Privileges,
     /// What this machine does not give, for people.
     degradations: Vec<Degradation>,
-    /// What the file system holds the processes to.
-    quotas: Quotas,
 }
 
 /// Checks the node, and makes directories, files and sockets.
@@ -92,7 +87,6 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
-    let quotas = quotas::set(config, &identities);
     let listeners = Listeners::open(config, &identities)?;
     let group = status_readers::group(&settings.bulkhead, &identities)?;
     let status_readers = StatusReaders::open(&config.directories.run_dir, group)?;
@@ -119,7 +113,6 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
         },
         privileges,
         degradations,
-        quotas,
         identities,
         instance,
         settings,
@@ -138,7 +131,6 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         shares,
         privileges,
         degradations,
-        quotas,
     } = opened;
     let config = settings.node.clone();
     let system = |action| move |source| Failure::System { action, source };
@@ -148,7 +140,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     for degradation in &degradations {
         tracing::warn!(degradation = degradation.text, "degraded");
     }
-    let facts = facts(&config, &identities, &degradations, quotas);
+    let facts = facts(&config, &identities, &degradations);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -157,11 +149,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         let start = Instant::now();
         let (published, snapshots) = watch::channel(Snapshot::empty(start));
         let (sender, commands) = mpsc::channel(MAX_WAITING_COMMANDS);
-        let (kept, state_watch) = watch::channel(Vec::new());
-        let looking = StateWatch::new(&config, &identities).run(kept, sender.clone());
-        let _looking = AbortOnDropHandle::new(tokio::spawn(looking));
         let service = Service {
-            state_watch,
             facts: Arc::new(facts),
             snapshots,
             commands: sender,
@@ -187,7 +175,6 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             heartbeat: sd_notify::watchdog_enabled().and_then(Heartbeat::within),
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
-            misconduct: Misconduct::default(),
             left_over: BTreeMap::new(),
             degradations,
             published,
@@ -201,18 +188,12 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     outcome
 }
 
-fn facts(
-    config: &NodeConfig,
-    identities: &Identities,
-    degradations: &[Degradation],
-    quotas: Quotas,
-) -> Facts {
+fn facts(config: &NodeConfig, identities: &Identities, degradations: &[Degradation]) -> Facts {
     Facts {
         boot_id: format!("{:016x}", rand::random::<u64>()),
         config: config.clone(),
         identities: identities.clone(),
         degradations: degradations.to_vec(),
-        quotas,
     }
 }
 
@@ -241,11 +222,6 @@ fn answer(
         action: "use its own listening socket",
         source,
     })?;
-    let main_loop = service.commands.clone();
-    let listener = listener.reporting_to(move |refusal| {
-        // Where it has too much to do to hear of it, the log has it.
-        drop(main_loop.try_send(Command::Refused(*refusal)));
-    });
     // Serves to the last moment, so that a stop can be watched.
     Ok(ipc::serve(
         Process::Supervisor,
@@ -258,10 +234,8 @@ fn answer(
 
 /// Serves the readers of the status beside everything else: its failure is theirs only.
 fn tell_readers(readers: StatusReaders, service: Service) -> AbortOnDropHandle<()> {
-    let main_loop = service.commands.clone();
-    let refused = move |refusal| drop(main_loop.try_send(Command::Refused(refusal)));
     AbortOnDropHandle::new(tokio::spawn(async move {
-        let served = readers.serve(|| service.status(), refused).await;
+        let served = readers.serve(|| service.status()).await;
         if let Err(error) = served {
             tracing::error!(%error, "members of statusGroup cannot read the status");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use config_files::bulkhead::BulkheadConfig;
-use ipc::{Message as _, Refusal, RefusalKind};
+use ipc::Message as _;
 use nix::sys::socket::{Backlog, listen};
 use nix::unistd::Group;
 use tokio::io::AsyncWriteExt as _;
@@ -150,19 +150,15 @@ impl StatusReaders {
         Ok(StatusReaders { socket, group })
     }
 
-    /// Tells each reader the status, one after the other; `refused` hears of who may not.
+    /// Sends each reader the status, one after the other.
     ///
     /// # Errors
     /// When the socket cannot be used at all.
-    pub(crate) async fn serve(
-        self,
-        status: impl Fn() -> v1::SupervisorStatus,
-        refused: impl Fn(Refusal),
-    ) -> io::Result<()> {
+    pub(crate) async fn serve(self, status: impl Fn() -> v1::SupervisorStatus) -> io::Result<()> {
         let listener = UnixListener::from_std(self.socket)?;
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => tell(stream, self.group, &status, &refused).await,
+                Ok((stream, _)) => tell(stream, self.group, &status).await,
                 Err(error) => tracing::warn!(%error, "cannot accept a reader of the status"),
             }
             sleep(PAUSE).await;
@@ -170,22 +166,12 @@ impl StatusReaders {
     }
 }
 
-async fn tell(
-    mut stream: UnixStream,
-    group: u32,
-    status: impl Fn() -> v1::SupervisorStatus,
-    refused: impl Fn(Refusal),
-) {
+async fn tell(mut stream: UnixStream, group: u32, status: impl Fn() -> v1::SupervisorStatus) {
     let (Ok(peer), Ok(groups)) = (stream.peer_cred(), confine::peer_groups(&stream)) else {
         return;
     };
     if !may_read(peer.uid(), peer.gid(), &groups, group) {
-        return refused(Refusal {
-            uid: peer.uid(),
-            pid: peer.pid().unwrap_or(0),
-            kind: RefusalKind::Connection,
-            count: 1,
-        });
+        return;
     }
     let message = for_readers(status()).encode_length_delimited_to_vec();
     // Who is gone, or does not read, goes without.
@@ -291,7 +277,7 @@ mod tests {
     async fn a_reader_gets_the_status_once_and_whole() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let group = nix::unistd::getgid().as_raw();
-        tell(ours, group, status, |refusal| panic!("{refusal:?}")).await;
+        tell(ours, group, status).await;
         let mut told = Vec::new();
         theirs.read_to_end(&mut told).await.unwrap();
         let told = v1::SupervisorStatus::decode_length_delimited(&told[..]).unwrap();
@@ -305,7 +291,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let own = nix::unistd::getgid().as_raw();
         let readers = StatusReaders::open(directory.path(), Some(own)).unwrap();
-        let serving = readers.unwrap().serve(status, |it| panic!("{it:?}"));
+        let serving = readers.unwrap().serve(status);
         (directory, serving)
     }
 

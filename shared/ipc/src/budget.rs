@@ -1,27 +1,22 @@
 //! What one caller may ask of one service at a time: the budget of its edge in the topology.
-//! Who asks for more waits, behind its own calls only, and is refused where too many wait
-//! already. So a caller gone wrong costs its server little, and the other callers nothing.
+//! A call beyond it waits, behind calls of the same caller only, and is refused where too
+//! many wait already.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use topology::{Budget, Process, row};
 
 use crate::authorize::service_of;
-use crate::conduct::refusal_kind;
 use crate::limits::MAX_WAITING_CALLS;
-use crate::pace::Pace;
-use crate::peer::Caller;
-use crate::refusal::RefusalKind;
+use crate::peer::Peer;
 use crate::refusals::Refusals;
 
 /// Makes calls wait that exceed their edge's budget. Stands behind the caller check.
@@ -41,10 +36,6 @@ type Edges = BTreeMap<(u32, &'static str), Arc<Edge>>;
 struct Edge {
     places: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    /// Calls a second.
-    pace: Mutex<Pace>,
-    /// How long those calls take to begin that may be under way.
-    longest_wait: Duration,
 }
 
 impl Edge {
@@ -52,35 +43,14 @@ impl Edge {
         Edge {
             places: Arc::new(Semaphore::new(usize::from(budget.at_once))),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
-            pace: Mutex::new(Pace::new(budget.a_second, burst(budget))),
-            longest_wait: Duration::from_secs(budget.at_once.into()) / budget.a_second.max(1),
         }
     }
 
     /// A place among the calls that are served; `None` where too many wait for one.
     async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let _waits = self.waiting.try_acquire().ok()?;
-        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        let now = Instant::now();
-        let begin = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            let begin = pace.reserve(now, 1);
-            // Calls that were cancelled while they waited do not count: the next run of a
-            // process that was ended is served soon.
-            pace.forgive(now + self.longest_wait);
-            begin
-        };
-        if begin > now {
-            tokio::time::sleep_until(begin).await;
-        }
-        Some(place)
+        Arc::clone(&self.places).acquire_owned().await.ok()
     }
-}
-
-/// Calls that are served one after the other without a pause: of a whole second's, other
-/// callers would notice.
-fn burst(budget: Budget) -> u32 {
-    u32::from(budget.at_once).max(budget.a_second / 10)
 }
 
 impl BudgetLayer {
@@ -93,16 +63,16 @@ impl BudgetLayer {
     }
 
     /// The edge of a call that was permitted.
-    fn edge(&self, request: &Request<Body>) -> Option<(Caller, Arc<Edge>)> {
-        let caller = request.extensions().get::<Caller>()?.clone();
+    fn edge(&self, request: &Request<Body>) -> Option<(Peer, Arc<Edge>)> {
+        let peer = *request.extensions().get::<Peer>()?;
         let service = service_of(request);
         let mut services = row(self.server).services.iter();
         let service = services.find(|known| known.service == service)?;
         let mut edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
         let edge = edges
-            .entry((caller.peer.uid, service.service))
+            .entry((peer.uid, service.service))
             .or_insert_with(|| Arc::new(Edge::new(service.budget)));
-        Some((caller, Arc::clone(edge)))
+        Some((peer, Arc::clone(edge)))
     }
 }
 
@@ -144,21 +114,16 @@ where
         let found = self.layer.edge(&request);
         let refusals = self.layer.refusals.clone();
         Box::pin(async move {
-            let Some((caller, edge)) = found else {
+            let Some((peer, edge)) = found else {
                 let status = Status::permission_denied("no such edge");
                 return Ok(status.into_http());
             };
             let Some(place) = edge.enter().await else {
-                let kind = RefusalKind::TooManyCalls;
-                refusals.note_call(&caller, kind, "one call more than may wait");
+                refusals.note(peer, "one call more than may wait");
                 let status = Status::resource_exhausted("too many of your calls wait");
                 return Ok(status.into_http());
             };
-            let path = request.uri().path().to_owned();
             let response = inner.call(request).await?;
-            if let Some(kind) = refusal_kind(&response) {
-                refusals.note_call(&caller, kind, &format!("{} to {path}", kind.name()));
-            }
             // A call is under way until its answer has left, or its stream ends.
             Ok(response.map(|body| {
                 Body::new(body.map_frame(move |frame| {
@@ -174,11 +139,10 @@ where
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn so_many_are_served_so_many_wait_and_the_rest_is_refused() {
         let budget = Budget {
             at_once: 2,
-            a_second: 1_000,
             reason: "",
         };
         let edge = Arc::new(Edge::new(budget));
@@ -199,26 +163,5 @@ mod tests {
         let served = waiting.join_all().await;
         assert_eq!(served.len(), MAX_WAITING_CALLS);
         assert!(served.into_iter().all(|served| served));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_that_are_taken_back_hold_up_no_later_one_and_still_begin_at_their_pace() {
-        let budget = Budget {
-            at_once: 4,
-            a_second: 2,
-            reason: "",
-        };
-        let edge = Edge::new(budget);
-        let begun = Instant::now();
-        let mut entered = 0;
-        for _ in 0..10_000 {
-            let entering = tokio::time::timeout(Duration::from_millis(1), edge.enter());
-            entered += u32::from(entering.await.is_ok());
-        }
-        let seconds = u32::try_from(begun.elapsed().as_secs()).unwrap();
-        assert!(entered <= 4 + 2 * seconds, "{entered} in {seconds} s");
-        let ended = Instant::now();
-        assert!(edge.enter().await.is_some());
-        assert!(ended.elapsed() <= Duration::from_secs(2), "{ended:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! queue, as through a socket's buffer.
 //!
 //! Connections break as those over sockets: the death of a process breaks all that it has,
-//! at both ends, and so does whoever cuts a caller off. A call that was under way fails, and
+//! at both ends. A call that was under way fails, and
 //! a stream ends, with an error of this side.
 
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use tonic::codegen::Bytes;
 use tower::ServiceExt as _;
 
 use crate::memory_socket::MemoryListener;
-use crate::peer::Caller;
+use crate::peer::Peer;
 use crate::places::Places;
 
 /// Frames of an answer that wait for a slow client before the server waits too.
@@ -161,13 +161,12 @@ pub(crate) async fn serve<S>(
             accepted = listener.accept() => accepted,
         };
         // Others are hung up on.
-        let Ok(place) = places.take(peer) else {
+        let Some(place) = places.take(peer) else {
             continue;
         };
         let (service, shutdown) = (service.clone(), shutdown.clone());
         connections.spawn(async move {
-            let caller = Caller::new(peer, place.intake.clone());
-            end.serve(caller, service, shutdown).await;
+            end.serve(peer, service, shutdown).await;
             drop(place);
         });
     }
@@ -201,9 +200,8 @@ impl ServerEnd {
     }
 
     /// Answers calls until the connection breaks, or nobody makes one any more.
-    async fn serve(mut self, caller: Caller, service: impl Service, shutdown: CancellationToken) {
+    async fn serve(mut self, peer: Peer, service: impl Service, shutdown: CancellationToken) {
         let mut broken = pin!(self.broken.cancelled());
-        let mut cut = pin!(caller.cut.cancelled());
         let mut stopped = pin!(shutdown.cancelled());
         let mut under_way = FuturesUnordered::new();
         let mut takes_calls = true;
@@ -212,8 +210,6 @@ impl ServerEnd {
                 biased;
                 // Cancel-safe: only waits.
                 () = &mut broken => return,
-                // Cancel-safe: only waits.
-                () = &mut cut => return self.broken.cancel(),
                 // Cancel-safe: only waits.
                 () = &mut stopped, if takes_calls => {
                     takes_calls = false;
@@ -225,7 +221,7 @@ impl ServerEnd {
                 Some(()) = under_way.next() => {}
                 // Cancel-safe: a call is taken or it is not.
                 call = self.calls.recv(), if takes_calls => match call {
-                    Some(call) => under_way.push(answer(call, caller.clone(), service.clone())),
+                    Some(call) => under_way.push(answer(call, peer, service.clone())),
                     None => takes_calls = false,
                 }
             }
@@ -234,12 +230,12 @@ impl ServerEnd {
 }
 
 /// Answers a call, as long as its caller wants that.
-async fn answer(call: Call, caller: Caller, service: impl Service) {
+async fn answer(call: Call, peer: Peer, service: impl Service) {
     let Call {
         mut request,
         mut answer,
     } = call;
-    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(peer);
     let response = tokio::select! {
         biased;
         // Cancel-safe: who is gone wants no answer.

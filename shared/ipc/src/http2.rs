@@ -13,14 +13,14 @@ use nix::errno::Errno;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
-use topology::ConnectionBudget;
 use tower::ServiceExt as _;
 
 use crate::calls::Service;
-use crate::limits::{MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION};
+use crate::limits::{
+    MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION, MAX_UNREAD_BYTES,
+};
 use crate::listener::{Accepted, Listener};
 use crate::places::Places;
-use crate::refusals::Refusals;
 
 /// Wait after a connection that could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -33,7 +33,6 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) async fn serve<S>(
     listener: &Listener,
     places: Places,
-    refusals: Refusals,
     service: S,
     shutdown: CancellationToken,
 ) -> io::Result<()>
@@ -47,7 +46,7 @@ where
             // Cancel-safe: only waits.
             () = shutdown.cancelled() => break,
             // Cancel-safe: who is not accepted waits in the socket.
-            accepted = listener.next(&places, &refusals) => accepted,
+            accepted = listener.next(&places) => accepted,
         };
         match accepted {
             Ok(accepted) => {
@@ -66,15 +65,15 @@ where
     Ok(())
 }
 
-fn builder(budget: ConnectionBudget) -> Builder<TokioExecutor> {
+fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .initial_connection_window_size(budget.unread_bytes)
-        .initial_stream_window_size(budget.unread_bytes)
+        .initial_connection_window_size(MAX_UNREAD_BYTES)
+        .initial_stream_window_size(MAX_UNREAD_BYTES)
         // Both ends of a connection keep the last headers that differ (RFC 7541). Of
         // dates, which no caller reads, that would be sixty, each in a page of memory
         // that soon has nothing else.
@@ -83,11 +82,11 @@ fn builder(budget: ConnectionBudget) -> Builder<TokioExecutor> {
 }
 
 async fn serve_connection(accepted: Accepted, service: impl Service, shutdown: CancellationToken) {
-    let caller = accepted.caller();
-    let builder = builder(ConnectionBudget::of(caller.peer.uid));
+    let peer = accepted.peer();
+    let builder = builder();
     let answer = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(peer);
         service.clone().oneshot(request)
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(accepted), answer));

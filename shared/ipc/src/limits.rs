@@ -76,35 +76,26 @@ pub const MAX_SOURCE_BYTES: usize = 16 << 20;
 /// arrives is held beside what is known. 110 pods of 10 KiB are 1 MiB.
 pub const MAX_DESIRED_BYTES: usize = 24 << 20;
 
-/// How long who has connected may take to send the first bytes, which any client sends at
-/// once. A server has many callers on a busy node, and each has places enough for that time.
-pub const MAX_GREETING: Duration = Duration::from_secs(10);
-
 /// Calls of one caller to one service that may wait until there is room in its budget.
 pub const MAX_WAITING_CALLS: usize = 256;
 
-/// How long nothing at all is read of a user, whatever it has sent: the next run of a process
-/// that was ended for that is heard soon.
-pub const MAX_REST: Duration = Duration::from_secs(2);
+/// Connections at once of one user: one or two, and for a moment those of its last run. Root
+/// has people with several terminals, and the processes that run as root.
+#[must_use]
+pub(crate) const fn max_connections(uid: u32) -> u16 {
+    match uid {
+        0 => 32,
+        _ => 8,
+    }
+}
 
-/// What is read of a connection at a time, before the others have a turn. Small: it may be
-/// hundreds of frames, and each is answered.
+/// What is read of a connection before the others are served: some hundred small frames,
+/// each of which costs an answer.
 pub const PORTION_BYTES: usize = 4 << 10;
 
-/// What a connection costs as if it had been read: so a user makes some hundred a second.
-pub const CONNECTION_BYTES: usize = 8 << 10;
-
-/// When a connection is hung up on whose user has enough of them.
-pub const HANG_UP_DELAY: Duration = Duration::from_millis(100);
-
-/// How many wait for that; the others are hung up on at once.
-pub const MAX_DELAYED_HANG_UPS: usize = 128;
-
-/// What a refused call costs more than its bytes: to refuse it is work, too.
-pub const REFUSED_CALL_BYTES: usize = 4 << 10;
-
-/// How long a refused call has to leave before its connection is closed.
-pub const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Bytes of requests that a connection may have sent and nobody has read, about the largest
+/// message of any call.
+pub const MAX_UNREAD_BYTES: u32 = 1 << 20;
 
 /// Streams that a client may reset before they were served: what HTTP/2 rapid
 /// resets can make a server hold.

@@ -4,22 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use topology::{ConnectionBudget, Identities, Process};
+use topology::{Identities, Process};
 
-use crate::intake::Intake;
+use crate::limits::max_connections;
 use crate::peer::Peer;
-use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
 
-/// By the user that made the connections. Only of who may call, so there are few.
-type Users = BTreeMap<u32, User>;
-
-/// Connections of a user.
-#[derive(Debug)]
-struct User {
-    connections: u16,
-    intake: Intake,
-}
+/// Connections by the user that made them. Only of who may call, so there are few.
+type Users = BTreeMap<u32, u16>;
 
 /// The places of one server.
 #[derive(Clone, Debug)]
@@ -40,39 +32,30 @@ impl Places {
         }
     }
 
-    /// A place for a connection of `peer`.
-    ///
-    /// # Errors
-    /// When it may call nothing here, or has none left.
+    /// A place for a connection of `peer`; `None` when it may call nothing here, or has none
+    /// left.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn take(&self, peer: Peer) -> Result<Place, RefusalKind> {
+    pub(crate) fn take(&self, peer: Peer) -> Option<Place> {
         if !self.identities.may_call(peer.uid, self.server) {
-            self.refusals
-                .note_connection(peer, RefusalKind::Connection, "a connection");
-            return Err(RefusalKind::Connection);
+            self.refusals.note(peer, "a connection");
+            return None;
         }
-        let budget = ConnectionBudget::of(peer.uid);
         {
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-            let user = users.entry(peer.uid).or_insert_with(|| User {
-                connections: 0,
-                intake: Intake::new(budget.bytes_a_second),
-            });
-            if user.connections < budget.at_once {
-                user.connections += 1;
-                return Ok(Place {
+            let connections = users.entry(peer.uid).or_default();
+            if *connections < max_connections(peer.uid) {
+                *connections += 1;
+                return Some(Place {
                     uid: peer.uid,
-                    intake: user.intake.clone(),
                     users: Arc::clone(&self.users),
                 });
             }
         }
-        let kind = RefusalKind::TooManyConnections;
-        let what = "one connection more than it may have";
-        self.refusals.note_connection(peer, kind, what);
-        Err(kind)
+        self.refusals
+            .note(peer, "one connection more than it may have");
+        None
     }
 }
 
@@ -80,16 +63,14 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Place {
     uid: u32,
-    /// Of all connections of this user.
-    pub(crate) intake: Intake,
     users: Arc<Mutex<Users>>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(user) = users.get_mut(&self.uid) {
-            user.connections -= 1;
+        if let Some(connections) = users.get_mut(&self.uid) {
+            *connections -= 1;
         }
     }
 }
@@ -111,17 +92,15 @@ mod tests {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         let pleg = identities.uid(Process::Pleg);
         let server = Process::PodWorkerPool;
-        let refusals = Refusals::new(server, Arc::clone(&identities), None);
+        let refusals = Refusals::new(server, Arc::clone(&identities));
         let places = Places::new(server, identities, refusals);
-        let greedy: Vec<_> = (0..100)
-            .filter_map(|_| places.take(peer(pleg)).ok())
-            .collect();
-        let most = ConnectionBudget::of(pleg).at_once;
+        let greedy: Vec<_> = (0..100).filter_map(|_| places.take(peer(pleg))).collect();
+        let most = max_connections(pleg);
         assert_eq!(greedy.len(), usize::from(most));
-        assert!(places.take(peer(0)).is_ok(), "root is not locked out");
+        assert!(places.take(peer(0)).is_some(), "root is not locked out");
         drop(greedy);
         assert!(
-            places.take(peer(pleg)).is_ok(),
+            places.take(peer(pleg)).is_some(),
             "a place that is left is free again"
         );
     }
@@ -130,7 +109,7 @@ mod tests {
     async fn exactly_the_callers_of_a_server_get_places() {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         for server in Process::ALL {
-            let refusals = Refusals::new(server, Arc::clone(&identities), None);
+            let refusals = Refusals::new(server, Arc::clone(&identities));
             let places = Places::new(server, Arc::clone(&identities), refusals);
             let of_table: BTreeSet<u32> = edges()
                 .filter(|edge| edge.server == server)
@@ -141,7 +120,7 @@ mod tests {
                 .collect();
             let users = Process::ALL.map(|process| identities.uid(process));
             for uid in users.into_iter().chain([1, 65_534, u32::MAX]) {
-                let got = places.take(peer(uid)).is_ok();
+                let got = places.take(peer(uid)).is_some();
                 assert_eq!(got, of_table.contains(&uid), "uid {uid} of {server}");
             }
         }

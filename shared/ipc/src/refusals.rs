@@ -1,6 +1,6 @@
 //! What is logged of refused callers: the first refusal of a user at once, and how many
-//! followed once a minute. Whoever is refused again and again cannot push the rest out of
-//! the log. Whoever supervises this process is told of them as well.
+//! followed once a minute. So a user that is refused again and again does not push the rest
+//! out of the log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use topology::{Identities, Process};
 
-use crate::limits::REFUSED_CALL_BYTES;
-use crate::peer::{Caller, Peer};
-use crate::refusal::{Refusal, RefusalKind};
-use crate::reports::Reports;
+use crate::peer::Peer;
 
 /// How long refusals are only counted after one was logged.
 const QUIET: Duration = Duration::from_secs(60);
@@ -28,57 +25,22 @@ pub(crate) struct Refusals {
     server: Process,
     identities: Arc<Identities>,
     counts: Arc<Mutex<BTreeMap<Counted, u64>>>,
-    reports: Option<Reports>,
 }
 
 impl Refusals {
-    pub(crate) fn new(
-        server: Process,
-        identities: Arc<Identities>,
-        reports: Option<Reports>,
-    ) -> Refusals {
+    pub(crate) fn new(server: Process, identities: Arc<Identities>) -> Refusals {
         Refusals {
             server,
             identities,
             counts: Arc::default(),
-            reports,
         }
     }
 
-    /// Notes that a call was refused, or a message of it; `what` was asked for. The
-    /// connection is closed where the kind asks for that, and then only told of once.
+    /// Notes that a call or a connection was refused; `what` says which.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn note_call(&self, caller: &Caller, kind: RefusalKind, what: &str) {
-        caller.intake.charge(REFUSED_CALL_BYTES);
-        if !kind.cuts_off() || caller.cut_off() {
-            self.report(caller.peer, kind);
-        }
-        self.log(caller.peer, what);
-    }
-
-    /// Notes that a connection was refused; `what` says which.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub(crate) fn note_connection(&self, peer: Peer, kind: RefusalKind, what: &str) {
-        self.report(peer, kind);
-        self.log(peer, what);
-    }
-
-    fn report(&self, peer: Peer, kind: RefusalKind) {
-        if let Some(reports) = &self.reports {
-            reports.add(Refusal {
-                uid: peer.uid,
-                pid: peer.pid.unwrap_or(0),
-                kind,
-                count: 1,
-            });
-        }
-    }
-
-    fn log(&self, peer: Peer, what: &str) {
+    pub(crate) fn note(&self, peer: Peer, what: &str) {
         let Some(counted) = self.count(peer.uid) else {
             return;
         };
@@ -128,18 +90,41 @@ mod tests {
 
     fn refusals() -> Refusals {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
-        Refusals::new(Process::Pleg, identities, None)
+        Refusals::new(Process::Pleg, identities)
     }
 
-    #[test]
-    fn of_one_user_the_first_refusal_is_told_and_the_others_are_counted() {
+    /// What is logged.
+    #[derive(Clone, Debug, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sixty_thousand_refused_calls_of_a_stranger_cost_a_few_kib_of_log() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let _logged = tracing::subscriber::set_default(subscriber.finish());
         let refusals = refusals();
-        assert_eq!(refusals.count(7), Some(Some(7)));
-        let told = (0..42_000).filter(|_| refusals.count(7).is_some());
-        assert_eq!(told.count(), 0);
-        assert_eq!(refusals.close(Some(7)), 42_000);
-        assert_eq!(refusals.count(7), Some(Some(7)), "told again");
-        assert_eq!(refusals.close(Some(7)), 0);
+        let peer = Peer { uid: 7, pid: None };
+        // Within ten minutes.
+        for _ in 0..60_000 {
+            refusals.note(peer, "/bulkhead.v1.PodWorkers/UpdatePod");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(QUIET).await;
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(log.contains("times more"), "{log}");
+        assert!(log.len() < 8 << 10, "{} bytes", log.len());
     }
 
     #[test]
@@ -156,8 +141,8 @@ mod tests {
     async fn counts_are_forgotten_after_a_while() {
         let refusals = refusals();
         let peer = Peer { uid: 7, pid: None };
-        refusals.log(peer, "a connection");
-        refusals.log(peer, "a connection");
+        refusals.note(peer, "a connection");
+        refusals.note(peer, "a connection");
         assert_eq!(refusals.counts.lock().unwrap().len(), 1);
         tokio::time::sleep(QUIET * 2).await;
         assert!(refusals.counts.lock().unwrap().is_empty());

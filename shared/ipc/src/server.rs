@@ -38,14 +38,14 @@ pub fn serve(
     routes: Routes,
     shutdown: CancellationToken,
 ) -> impl Future<Output = Result<(), ServeError>> + Send {
-    let refusals = Refusals::new(server, Arc::clone(&identities), listener.reports());
+    let refusals = Refusals::new(server, Arc::clone(&identities));
     let places = Places::new(server, Arc::clone(&identities), refusals.clone());
     let authorize = AuthorizeLayer {
         server,
         identities,
         refusals: refusals.clone(),
     };
-    let budget = BudgetLayer::new(server, refusals.clone());
+    let budget = BudgetLayer::new(server, refusals);
     let service = authorize.layer(budget.layer(routes));
     async move {
         let drained = {
@@ -61,7 +61,7 @@ pub fn serve(
                     crate::calls::serve(calls, places, service, shutdown).await;
                     Ok(())
                 }
-                None => http2::serve(&listener, places, refusals, service, shutdown).await,
+                None => http2::serve(&listener, places, service, shutdown).await,
             }
         };
         tokio::select! {

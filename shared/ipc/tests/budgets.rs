@@ -1,10 +1,11 @@
-//! A caller that asks for far more than its budget: what it gets, and what the others
-//! notice of it.
+//! A caller that asks for far more than its budget: what it gets, beside the others.
 #![expect(clippy::unwrap_used, reason = "a failing unwrap fails the test")]
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bulkhead_api::v1;
 use ipc::{MemoryHub, Network};
@@ -24,10 +25,11 @@ const ASKED: usize = 4_000;
 /// Over so many connections.
 const CONNECTIONS: usize = 16;
 
-/// Counts the lists that were asked for, and answers.
+/// Answers, and counts the lists that are made at a time.
 #[derive(Clone, Debug, Default)]
 struct FakePool {
     lists: Arc<AtomicUsize>,
+    most_lists: Arc<AtomicUsize>,
 }
 
 type Hints =
@@ -41,9 +43,10 @@ impl RuntimePods for FakePool {
         &self,
         _: Request<v1::ListPodsRequest>,
     ) -> Result<Response<v1::ListPodsResponse>, Status> {
-        self.lists.fetch_add(1, Ordering::Relaxed);
-        // The runtime is asked, and others have their turn.
+        let at_once = self.lists.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_lists.fetch_max(at_once, Ordering::Relaxed);
         tokio::task::yield_now().await;
+        self.lists.fetch_sub(1, Ordering::Relaxed);
         Ok(Response::new(v1::ListPodsResponse::default()))
     }
 
@@ -102,51 +105,53 @@ fn attack(pleg: &Network) -> JoinSet<Result<(), Code>> {
     calls
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_flood_of_lists_does_not_reach_the_callers_beside_it() {
-    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
-        let (pool, pleg, operator) = serve(hub);
-        let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
-        client.get_usage(v1::GetUsageRequest {}).await.unwrap();
-        let budget = row(Process::PodWorkerPool).services[1].budget;
-        let flood = attack(&pleg);
-        // Ten calls one after the other, while the clock stands still: what the server does
-        // for the flood meanwhile is at most what a second of its budget has.
-        let begun = tokio::time::Instant::now();
-        for _ in 0..10 {
-            client.get_usage(v1::GetUsageRequest {}).await.unwrap();
-        }
-        let lists = pool.lists.load(Ordering::Relaxed);
-        let most = usize::try_from(budget.a_second).unwrap();
-        assert_eq!(begun.elapsed().as_millis(), 0, "nobody waited for a turn");
-        assert!(lists <= most, "{lists} lists were made meanwhile");
-        drop(flood);
-    }
+/// Longest delay of a caller beside the flood.
+const MOST_DELAY: Duration = Duration::from_millis(100);
+
+/// Floods until one delayed nobody for longer: other programs may keep the processors from
+/// this test, but not each time.
+const TRIES: usize = 10;
+
+#[test]
+fn four_thousand_lists_at_once_delay_nobody_by_more_than_100_ms() {
+    let mut delays = (0..TRIES).map(|_| longest_delay_beside_a_flood());
+    assert!(delays.any(|delay| delay <= MOST_DELAY));
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_asks_for_too_much_waits_its_turn_or_is_refused() {
-    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
-        let (pool, pleg, _) = serve(hub);
-        let begun = tokio::time::Instant::now();
-        let answers = attack(&pleg).join_all().await;
-        let served = answers.iter().filter(|answer| answer.is_ok()).count();
-        let refused = answers.iter().filter_map(|answer| answer.err());
-        // Beyond its connections it is hung up on, beyond those that may wait it is told.
-        for code in refused {
-            assert_ne!(code, Code::PermissionDenied);
+/// Server, flood and the caller beside it are each on a thread of their own, as processes are.
+fn longest_delay_beside_a_flood() -> Duration {
+    let hub = MemoryHub::new();
+    let (up, is_up) = mpsc::channel();
+    thread::spawn(move || {
+        block_on(async {
+            up.send(serve(hub)).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    let (pool, pleg, operator) = is_up.recv().unwrap();
+    let flood = thread::spawn(move || block_on(async { attack(&pleg).join_all().await }));
+    let mut longest = Duration::ZERO;
+    block_on(async {
+        let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
+        while !flood.is_finished() {
+            let begun = Instant::now();
+            client.get_usage(v1::GetUsageRequest {}).await.unwrap();
+            longest = longest.max(begun.elapsed());
         }
-        assert_eq!(served, pool.lists.load(Ordering::Relaxed));
-        assert!(answers.contains(&Err(Code::ResourceExhausted)));
-        let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
-        let budget = row(Process::PodWorkerPool).services[1].budget;
-        let a_second = usize::try_from(budget.a_second).unwrap();
-        assert!(served > a_second, "{served} served: the others waited");
-        assert!(
-            served <= a_second * (seconds + 2),
-            "{served} in {seconds} s"
-        );
-    }
+    });
+    let answers = flood.join().unwrap();
+    let most = usize::from(row(Process::PodWorkerPool).services[1].budget.at_once);
+    assert_eq!(pool.most_lists.load(Ordering::Relaxed), most);
+    // Beyond those that may wait a call is refused, and a connection beyond its number.
+    assert!(answers.contains(&Err(Code::ResourceExhausted)));
+    assert!(answers.iter().any(Result::is_ok));
+    assert!(!answers.contains(&Err(Code::PermissionDenied)));
+    longest
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(future)
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +168,7 @@ async fn a_stream_counts_until_it_ends() {
         let mut waits = client.clone();
         let mut waits =
             tokio::spawn(async move { waits.list_pods(v1::ListPodsRequest::default()).await });
-        let long = std::time::Duration::from_secs(10);
+        let long = Duration::from_secs(10);
         assert!(tokio::time::timeout(long, &mut waits).await.is_err());
         streams.pop();
         waits.await.unwrap().unwrap();

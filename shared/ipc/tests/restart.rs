@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use hyper_util::rt::TokioIo;
 use ipc::{CallError, Listener, MemoryHub, Network, SubscriptionEvent};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status};
 use topology::{Identities, Process};
 
@@ -211,41 +209,6 @@ async fn who_may_call_nothing_is_not_even_greeted() {
 }
 
 /// Needs root: then the test is the operator to the server.
-#[tokio::test]
-async fn who_asks_for_what_is_for_another_is_told_and_cut_off() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("pool.sock");
-    let _server = serve_socket(&path, Process::PodWorkerPool);
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&connections);
-    let connector = tower::service_fn(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        let path = path.clone();
-        async move { UnixStream::connect(path).await.map(TokioIo::new) }
-    });
-    let channel = Endpoint::from_static("http://pool").connect_with_connector_lazy(connector);
-    // Harmless: this server does not have the service, but the operator may call it.
-    let may_call = async || {
-        let mut client = v1::usage_client::UsageClient::new(channel.clone());
-        let refused = client.get_usage(v1::GetUsageRequest {}).await.unwrap_err();
-        refused.code()
-    };
-    assert_eq!(may_call().await, tonic::Code::Unimplemented);
-    let mut client = v1::pod_workers_client::PodWorkersClient::new(channel.clone());
-    let refused = client.update_pod(v1::UpdatePodRequest::default()).await;
-    assert_eq!(
-        refused.unwrap_err().code(),
-        tonic::Code::PermissionDenied,
-        "it is told"
-    );
-    assert_eq!(connections.load(Ordering::Relaxed), 1);
-    while connections.load(Ordering::Relaxed) == 1 {
-        may_call().await;
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Needs root, as above.
 #[tokio::test]
 async fn a_real_socket_queues_calls_while_its_server_is_down() {
     let directory = tempfile::tempdir().unwrap();

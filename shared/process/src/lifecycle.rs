@@ -23,13 +23,6 @@ pub const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// longer is ignored.
 pub const MAX_STATUS_BYTES: usize = 1000;
 
-/// The field of a message that tells what was refused to a caller.
-pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
-
-/// Names the socket where what is refused is told, if that is not `NOTIFY_SOCKET`: systemd
-/// leaves such fields out, and where it supervises, somebody else hears of them.
-pub const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
-
 /// Where systemd names what it hands to a process, with colons between: what it keeps too.
 const KEPT_VARIABLE: &str = "LISTEN_FDNAMES";
 
@@ -57,8 +50,6 @@ pub struct Lifecycle(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     supervisor: Option<NotifySocket>,
-    /// Who hears of refusals where that is somebody else.
-    watch: Option<NotifySocket>,
     shutdown: CancellationToken,
     last_beat: Mutex<Option<Instant>>,
     untold: Mutex<Untold>,
@@ -120,14 +111,11 @@ impl Untold {
 }
 
 impl Lifecycle {
-    /// Reports to `NOTIFY_SOCKET`, when there is one, and what it refuses to
-    /// [`REFUSALS_VARIABLE`], if that names another.
+    /// Reports to `NOTIFY_SOCKET`, when there is one.
     #[must_use]
     pub fn supervised(shutdown: CancellationToken) -> Lifecycle {
-        let watch = NotifySocket::of_environment(REFUSALS_VARIABLE);
         Lifecycle::new(
             NotifySocket::of_environment("NOTIFY_SOCKET"),
-            watch,
             shutdown,
             KeptOpen::default(),
         )
@@ -142,18 +130,16 @@ impl Lifecycle {
     /// The same, of a process whose descriptors the next one of its kind finds kept open.
     #[must_use]
     pub fn unsupervised_keeping(shutdown: CancellationToken, kept: KeptOpen) -> Lifecycle {
-        Lifecycle::new(None, None, shutdown, kept)
+        Lifecycle::new(None, shutdown, kept)
     }
 
     fn new(
         supervisor: Option<NotifySocket>,
-        watch: Option<NotifySocket>,
         shutdown: CancellationToken,
         kept: KeptOpen,
     ) -> Lifecycle {
         Lifecycle(Arc::new(Shared {
             supervisor,
-            watch,
             shutdown,
             last_beat: Mutex::default(),
             untold: Mutex::default(),
@@ -217,21 +203,6 @@ impl Lifecycle {
     pub fn set_status(&self, text: &str) {
         lock(&self.0.untold).status = Some(status_line(text));
         self.tell(None);
-    }
-
-    /// Tells what was refused to a caller of this process.
-    /// A supervisor that hangs is not told; the log has it all the same.
-    pub fn report_refusal(&self, refusal: &ipc::Refusal) {
-        let Some(told) = self.0.watch.as_ref().or(self.0.supervisor.as_ref()) else {
-            return;
-        };
-        let field = format!("{REFUSED_FIELD}{refusal}");
-        match told.send(&[NotifyState::Custom(&field)], &[]) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                tracing::warn!(%error, "cannot report a refusal");
-            }
-            _ => {}
-        }
     }
 
     /// Has a lock kept open beyond the death of this process, by whoever supervises it
@@ -366,12 +337,7 @@ mod tests {
     /// A supervisor that reads nothing, until there is no room for more.
     async fn hanging() -> (tempfile::TempDir, UnixDatagram, Lifecycle) {
         let (directory, receiver, socket) = unread();
-        let lifecycle = Lifecycle::new(
-            Some(socket),
-            None,
-            CancellationToken::new(),
-            KeptOpen::default(),
-        );
+        let lifecycle = Lifecycle::new(Some(socket), CancellationToken::new(), KeptOpen::default());
         for _ in 0..1000 {
             lifecycle.beat();
             tokio::time::advance(BEAT_INTERVAL).await;
@@ -429,38 +395,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_told_to_who_watches_if_somebody_does() {
-        let refusal = ipc::Refusal {
-            uid: 7,
-            pid: 8,
-            kind: ipc::RefusalKind::ForeignService,
-            count: 1,
-        };
-        let (_one, supervisor, to_supervisor) = unread();
-        let alone = Lifecycle::new(
-            Some(to_supervisor),
-            None,
-            CancellationToken::new(),
-            KeptOpen::default(),
-        );
-        alone.report_refusal(&refusal);
-        let told = format!("{REFUSED_FIELD}{refusal}\n");
-        assert_eq!(read(&supervisor), told);
-        let (_two, supervisor, to_supervisor) = unread();
-        let (_three, watch, to_watch) = unread();
-        let watched = Lifecycle::new(
-            Some(to_supervisor),
-            Some(to_watch),
-            CancellationToken::new(),
-            KeptOpen::default(),
-        );
-        watched.report_refusal(&refusal);
-        assert_eq!(read(&watch), told);
-        watched.beat();
-        assert_eq!(read(&supervisor), "WATCHDOG=1\n");
-    }
-
-    #[test]
     fn each_run_names_its_connection_anew_and_only_the_newest_of_earlier_runs_stay() {
         let none: &[&str] = &[];
         let cases = [
@@ -491,12 +425,7 @@ mod tests {
     #[test]
     fn however_often_a_process_starts_there_is_room_for_its_newest_connection() {
         let (_directory, supervisor, socket) = unread();
-        let run = Lifecycle::new(
-            Some(socket),
-            None,
-            CancellationToken::new(),
-            KeptOpen::default(),
-        );
+        let run = Lifecycle::new(Some(socket), CancellationToken::new(), KeptOpen::default());
         // As systemd does it. It keeps 8, and one of them is the shutdown lock.
         let mut store = vec!["shutdown".to_owned()];
         for number in 1..50 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::namespace::Namespace;
 use crate::need::Need;
-use crate::place::{Place, PlaceRow};
+use crate::place::PlaceRow;
 use crate::process::Process;
 use crate::sight::Sight;
 
@@ -37,8 +37,6 @@ pub struct ServiceRow {
 pub struct Budget {
     /// Calls under way, open streams among them.
     pub at_once: u16,
-    /// Calls that begin within a second; after a quiet time a tenth of them, or `at_once`, at once.
-    pub a_second: u32,
     /// Why so many.
     pub reason: &'static str,
 }
@@ -102,33 +100,6 @@ impl ProcessRow {
         !self.needs(Need::Programs) && !self.needs(Need::Mounts)
     }
 
-    /// Most bytes that it keeps in its state directory.
-    #[must_use]
-    pub fn state_max_bytes(&self) -> u64 {
-        let keeps = self.opens.iter().any(|it| it.place == Place::OwnState);
-        // Programs of the node may keep something in the one directory that they may write.
-        match keeps || self.needs(Need::Programs) {
-            true => STATE_MAX_BYTES,
-            false => STRAY_MAX_BYTES,
-        }
-    }
-
-    /// The names of its state files, where it has a few that are always the same.
-    #[must_use]
-    pub fn state_files(&self) -> &'static [&'static str] {
-        match self.process {
-            Process::ConfigSourcer => &["last-good-manifests.json"],
-            Process::Prober => &["verdicts.json"],
-            Process::StatusSyncer => &["statuses.json"],
-            Process::SyncLoop => &["admission.json"],
-            // Root's own, one for each pod that is stopped among them; and none.
-            Process::PodWorkerPool
-            | Process::Supervisor
-            | Process::Pleg
-            | Process::CredentialProvider => &[],
-        }
-    }
-
     /// How large one of its state files may be: who reads it has the file, what is in it and
     /// what that becomes in memory at once, and must come up whatever the file is.
     #[must_use]
@@ -146,10 +117,3 @@ impl ProcessRow {
 
 /// Threads of a process beside those for work that blocks.
 const OWN_TASKS: u16 = 8;
-
-/// The largest file that anybody reads as a state file (64 MiB), as much again while it is
-/// replaced, and a little more.
-const STATE_MAX_BYTES: u64 = 160 << 20;
-
-/// Of who keeps nothing.
-const STRAY_MAX_BYTES: u64 = 1 << 20;

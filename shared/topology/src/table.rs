@@ -40,19 +40,15 @@ const fn write(place: Place, reason: &'static str) -> PlaceRow {
 }
 
 /// What a caller may ask for, and why so much.
-const fn budget(at_once: u16, a_second: u32, reason: &'static str) -> Budget {
-    Budget {
-        at_once,
-        a_second,
-        reason,
-    }
+const fn budget(at_once: u16, reason: &'static str) -> Budget {
+    Budget { at_once, reason }
 }
 
-/// Of services for people: their terminals, and scripts that ask again and again.
-const PEOPLE: Budget = budget(64, 1_000, "several terminals and scripts");
+/// Of services for people: their terminals, and scripts.
+const PEOPLE: Budget = budget(64, "several terminals and scripts");
 
 /// Of a service with a stream or two that a caller keeps open.
-const STREAM: Budget = budget(4, 20, "a stream, opened again after a restart");
+const STREAM: Budget = budget(4, "a stream, opened again after a restart");
 
 /// All rows, in start order.
 pub const PROCESSES: &[ProcessRow] = &[
@@ -233,7 +229,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[SYNC_LOOP],
                 budget: budget(
                     256,
-                    1_000,
                     "a kill waits behind no update: the pool itself bounds these",
                 ),
             },
@@ -242,7 +237,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Process(Process::Pleg)],
                 budget: budget(
                     4,
-                    100,
                     "one list at a time, 10 ms apart at least, and a stream of hints",
                 ),
             },
@@ -251,7 +245,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Process(Process::Prober)],
                 budget: budget(
                     96,
-                    1_000,
                     "64 exec probes in flight, two streams, reports of hooks",
                 ),
             },
@@ -307,7 +300,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[SYNC_LOOP],
                 budget: budget(
                     32,
-                    1_000,
                     "verdicts, rejections and events, each kind one after the other",
                 ),
             },
@@ -418,18 +410,13 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Process(Process::PodWorkerPool)],
                 budget: budget(
                     64,
-                    1_000,
                     "a pod for each worker that starts; 2,000 pods at a start",
                 ),
             },
             ServiceRow {
                 service: "bulkhead.v1.Objects",
                 callers: &[Caller::Process(Process::PodWorkerPool)],
-                budget: budget(
-                    64,
-                    1_000,
-                    "an object for each volume that is made, and a stream",
-                ),
+                budget: budget(64, "an object for each volume that is made, and a stream"),
             },
         ],
         backoff_cap: Duration::from_secs(10),
@@ -506,7 +493,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             callers: &[Caller::Process(Process::PodWorkerPool)],
             budget: budget(
                 64,
-                100,
                 "one for each image that is pulled: 55 at once by default",
             ),
         }],

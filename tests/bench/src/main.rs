@@ -2,7 +2,6 @@
 //! ratios. No threshold here is a test: the table shows the budget beside what
 //! was measured.
 
-mod attacks;
 mod bundle;
 mod burst;
 mod direct;
@@ -57,12 +56,6 @@ struct Arguments {
     /// Nodes that share these kills, at the same time.
     #[arg(long, default_value_t = 2)]
     kill_nodes: usize,
-    /// Times that each attack begins, for `--only attacks`.
-    #[arg(long, default_value_t = 5)]
-    attack_rounds: usize,
-    /// Calls beside the attacker in each of them.
-    #[arg(long, default_value_t = 40)]
-    attack_calls: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,9 +83,6 @@ enum Measurement {
     Idle,
     /// Memory after many pods have come and gone.
     Memory,
-    /// Answers of a server that another caller attacks ("direct" is the same server when
-    /// it is quiet); only when asked for.
-    Attacks,
 }
 
 const ALL: &[Measurement] = &[
@@ -148,9 +138,6 @@ fn main() -> Result<()> {
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
             Measurement::BundleKills => bundle::kills(arguments.kills),
             Measurement::Dispatch => dispatch::measure(),
-            Measurement::Attacks => {
-                attacks::measure(arguments.attack_rounds, arguments.attack_calls)
-            }
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();
                 nodes

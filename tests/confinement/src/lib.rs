@@ -40,9 +40,8 @@ const VARIABLES: [&str; 13] = [
 ];
 const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// What systemd adds of its own; nothing of it is secret.
-const OF_SYSTEMD: [&str; 16] = [
+const OF_SYSTEMD: [&str; 15] = [
     "BULKHEAD_BOOT",
-    "BULKHEAD_REFUSALS",
     "BULKHEAD_RESTARTS",
     "HOME",
     "INVOCATION_ID",

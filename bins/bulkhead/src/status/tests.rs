@@ -26,14 +26,6 @@ fn status() -> v1::SupervisorStatus {
         boot_id: "b".to_owned(),
         processes: vec![process("pleg", v1::ProcessState::Ready, 7), failing],
         degradations: vec!["no oom_score_adj".to_owned()],
-        refused: vec![v1::Refused {
-            server: "pod-worker-pool".to_owned(),
-            caller: "pleg".to_owned(),
-            kind: "foreign-service".to_owned(),
-            count: 2,
-            last_unix_nanos: 3_000_000_000,
-            ..v1::Refused::default()
-        }],
         ..v1::SupervisorStatus::default()
     }
 }
@@ -59,36 +51,9 @@ fn the_table_tells_each_process_in_a_row() {
 PROCESS   STATE            PID   USER   UPTIME   RESTARTS(1h/all)   LAST-EXIT                    MEMORY    CONFINEMENT
 pleg      ready            7     u      61s      1/2                -                            3.0 MiB   caps 0, nnp
 prober    backoff (3.2s)   -     u      -        1/2                killed by SIGKILL (5s ago)   -         -
-refused: pod-worker-pool refused pleg 2 times: foreign-service (last 3s ago)
 degraded: no oom_score_adj
 "
     );
-}
-
-#[test]
-fn a_refused_caller_is_a_process_or_else_a_user() {
-    let line = |caller: &str, user: Option<&str>| {
-        let refused = v1::Refused {
-            server: "sync-loop".to_owned(),
-            caller: caller.to_owned(),
-            uid: 61_003,
-            kind: "connection".to_owned(),
-            count: 9848,
-            ..v1::Refused::default()
-        };
-        refused_line(&refused, user.map(str::to_owned), UnixNanos(0))
-    };
-    for (caller, user, expected) in [
-        ("pleg", None, "pleg"),
-        ("pleg", Some("bulkhead-pleg"), "pleg"),
-        ("", None, "uid 61003"),
-        ("", Some("ali\x1bce"), "uid 61003 (ali^[ce)"),
-    ] {
-        let line = line(caller, user);
-        let start = format!("refused: sync-loop refused {expected} 9848 times: connection ");
-        assert!(line.starts_with(&start), "{line}");
-    }
-    assert_eq!(user_name(0).as_deref(), Some("root"));
 }
 
 #[test]

@@ -31,16 +31,10 @@ fn known_fields_are_read_and_others_left_out() {
         let connection = parse(format!("FDSTORE=1\nFDNAME={name}").as_bytes());
         assert!(connection.keeps && connection.descriptor == DescriptorName::Runtime);
     }
-    let refused = parse(b"X_BULKHEAD_REFUSED=64003 7 foreign-service 2")
-        .refused
-        .unwrap();
-    assert_eq!(refused.to_string(), "64003 7 foreign-service 2");
     for nothing in [
         &b""[..],
         b"READY=0",
         b"READY=10",
-        b"X_BULKHEAD_REFUSED=64003 7 something 2",
-        b"X_BULKHEAD_REFUSED=\xff",
         b"WATCHDOG=trigger",
         b"\xff\n\0",
     ] {

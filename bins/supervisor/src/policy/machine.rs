@@ -91,10 +91,6 @@ pub enum Alert {
     StartTimeout,
     /// Its main loop is silent.
     Watchdog,
-    /// It sent what no program of ours sends, again after it was cut off for that.
-    Refused,
-    /// It keeps more in its state directory than it may.
-    StateTooLarge,
 }
 
 /// What follows once a stopping process has ended.
@@ -188,10 +184,6 @@ pub enum Event {
     Ended(Ending),
     /// Time passed.
     Tick,
-    /// It was cut off by those whom it calls, more often than is tolerated.
-    Refused,
-    /// It keeps more in its state directory than it may.
-    StateTooLarge,
     /// Somebody asked for a restart.
     Restart,
     /// Its configuration changed.
@@ -359,8 +351,6 @@ impl Machine {
                 None
             }
             Event::Tick => self.tick(now),
-            Event::Refused => self.end_at_once(now, Alert::Refused),
-            Event::StateTooLarge => self.end_at_once(now, Alert::StateTooLarge),
             Event::Restart | Event::Reconfigured => self.start_again(now),
             Event::Stop => self.stop(now, Signal::Terminate),
             Event::Kill => self.stop(now, Signal::Kill),
@@ -452,23 +442,6 @@ impl Machine {
             }
             State::Launching | State::BadConfiguration | State::Stopped => None,
         }
-    }
-
-    /// Ended at once: whoever has taken it over would use the time.
-    fn end_at_once(&mut self, now: Moment, alert: Alert) -> Option<Action> {
-        let (State::Starting { pid, started } | State::Ready { pid, started, .. }) = self.state
-        else {
-            // It is on its way out.
-            return None;
-        };
-        self.readiness_ended(now);
-        self.state = State::Aborting {
-            pid,
-            started,
-            alert,
-            phase: Phase::Killed,
-        };
-        Some(Action::Signal(pid, Signal::Kill))
     }
 
     fn abort(&mut self, now: Moment, pid: ProcessId, started: Moment, alert: Alert) -> Action {

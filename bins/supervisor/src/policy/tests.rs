@@ -252,37 +252,6 @@ fn a_main_loop_that_stands_still_for_two_seconds_is_never_taken_for_a_hung_one()
 }
 
 #[test]
-fn who_keeps_too_much_is_killed_at_once_and_that_is_a_crash() {
-    let mut driver = Driver::ready();
-    let kill = Some(Action::Signal(driver.pids, Signal::Kill));
-    assert_eq!(driver.step(Event::StateTooLarge), kill);
-    let alert = Intent::Alert(Alert::StateTooLarge);
-    assert_eq!(driver.machine.intent(), alert);
-    assert_eq!(driver.step(Event::StateTooLarge), None, "once is enough");
-    driver.step(Event::Ended(Ending::Signal(9)));
-    assert_eq!(driver.wait(), Duration::ZERO);
-}
-
-#[test]
-fn who_was_cut_off_again_is_killed_at_once_and_that_is_a_crash() {
-    let mut driver = Driver::ready();
-    let kill = Some(Action::Signal(driver.pids, Signal::Kill));
-    assert_eq!(driver.step(Event::Refused), kill);
-    assert_eq!(driver.machine.intent(), Intent::Alert(Alert::Refused));
-    assert_eq!(driver.machine.deadline(), None);
-    // Once is enough, and what it says now does not save it.
-    assert_eq!(driver.step(Event::Refused), None);
-    driver.step(Event::Beat);
-    driver.step(Event::Ended(Ending::Signal(9)));
-    assert_eq!(driver.wait(), Duration::ZERO);
-    assert_eq!(driver.step(Event::Refused), None, "nothing runs");
-    driver.step(Event::Tick);
-    driver.step(Event::Refused);
-    driver.step(Event::Ended(Ending::Signal(9)));
-    assert!(driver.wait() > Duration::ZERO, "the second crash waits");
-}
-
-#[test]
 fn a_beat_before_readiness_is_no_readiness() {
     let mut driver = Driver::new();
     driver.step(Event::Tick);

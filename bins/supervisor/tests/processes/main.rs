@@ -1,7 +1,6 @@
 //! The real supervisor, started by tests. They need root.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod accusations;
 mod cgroups;
 mod endings;
 mod hanging_disk;

@@ -1,16 +1,13 @@
-//! Calls the processes that systemd has started, on a node that is given to it, as each of
-//! their users: `prove-edges matrix` calls every method, `prove-edges twins` attacks every
-//! server as each of its callers. Says what is not as it should be, and fails if there is
-//! anything. `call-every-method`, `call-as` and `hostile-twin` are beside it.
+//! Calls every method of the processes that systemd has started, on a node that is given to
+//! it, as each of their users. Prints what is not as it should be, and fails if there is
+//! anything. `call-every-method` is beside it.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use e2e::callers::Machine;
 use e2e::edge_matrix::call_everything;
-use e2e::ground::TIMEOUT;
-use e2e::twins::{Programs, attack_everybody};
 use nix::unistd::User;
 use topology::{Account, Identities, Process};
 
@@ -28,31 +25,16 @@ fn main() -> Result<ExitCode> {
     servers.retain(|server| *server != Process::Supervisor);
     let program = std::env::current_exe()?;
     let programs = program.parent().context("no directory")?;
-    match std::env::args().nth(1).as_deref() {
-        Some("matrix") => {
-            let program = programs.join("call-every-method");
-            let matrix = call_everything(&machine, &program, &identities, &servers)?;
-            let (allowed, denied) = (matrix.allowed, matrix.denied);
-            println!(
-                "{} servers, {allowed} calls allowed, {denied} denied",
-                servers.len()
-            );
-            for wrong in &matrix.wrong {
-                println!("{wrong}");
-            }
-            let is_right = matrix.wrong.is_empty() && allowed > 0 && denied > 0;
-            Ok(ExitCode::from(u8::from(!is_right)))
-        }
-        Some("twins") => {
-            let programs = Programs {
-                hostile_twin: programs.join("hostile-twin"),
-                call_as: programs.join("call-as"),
-                patience: TIMEOUT,
-            };
-            let tell = |line: &str| println!("{line}");
-            attack_everybody(&machine, &programs, &identities, &servers, tell)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        other => bail!("what is to be proven? not {other:?}"),
+    let program = programs.join("call-every-method");
+    let matrix = call_everything(&machine, &program, &identities, &servers)?;
+    let (allowed, denied) = (matrix.allowed, matrix.denied);
+    println!(
+        "{} servers, {allowed} calls allowed, {denied} denied",
+        servers.len()
+    );
+    for wrong in &matrix.wrong {
+        println!("{wrong}");
     }
+    let is_right = matrix.wrong.is_empty() && allowed > 0 && denied > 0;
+    Ok(ExitCode::from(u8::from(!is_right)))
 }
