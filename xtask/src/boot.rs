@@ -66,14 +66,10 @@ const MASKED: [&str; 10] = [
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// Programs of the tests that try the processes from outside.
-const PROVERS: [&str; 10] = [
-    "call-as",
+const PROVERS: [&str; 6] = [
     "call-every-method",
     "confined",
     "escape",
-    "hostile-pleg",
-    "hostile-server",
-    "hostile-twin",
     "prove-edges",
     "prove-escapes",
     "strike",
@@ -232,7 +228,6 @@ const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
     ("proof.sh", include_str!("boot/proof.sh")),
-    ("watch.sh", include_str!("boot/watch.sh")),
     ("lacks.sh", include_str!("boot/lacks.sh")),
     ("programs.sh", include_str!("boot/programs.sh")),
     ("fire.sh", include_str!("boot/fire.sh")),

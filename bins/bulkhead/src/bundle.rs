@@ -1,12 +1,9 @@
-//! `status`, `restart`, `reload` and `crashes` where systemd supervises the processes
-//! (`bulkhead.target`): systemd is asked in place of our supervisor, and which processes
-//! `top` shows.
-//!
-//! Its programs do that. They are started as who runs this, and what they print is read as
-//! `nobody`: log lines come from the processes.
+//! `status`, `restart` and `reload` where systemd supervises the processes
+//! (`bulkhead.target`): `systemctl` is asked in place of our supervisor, and which processes
+//! `top` shows. How a process ended is in the journal.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command as Program, ExitCode, Stdio};
@@ -14,15 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use ipc::Message as _;
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
-use topology::{Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME};
+use topology::{MACHINE_LACKS_FILE_NAME, Process};
 
-use crate::arguments::{Arguments, Command, StatusOptions, TableOrJson};
-use crate::broker::become_nobody;
+use crate::arguments::{Arguments, Command, StatusOptions};
 use crate::failure::Failure;
-use crate::output::{Output, beside_verdict, note};
-use crate::status::{print, print_crashes, readiness};
+use crate::output::{Output, beside_verdict};
+use crate::status::{print, readiness};
 use crate::systemd;
 
 /// What starts and stops all processes.
@@ -31,14 +26,12 @@ const TARGET: &str = "bulkhead.target";
 /// What reads the configuration for all processes.
 const PREPARE: &str = "bulkhead-prepare.service";
 
-/// What watches the processes.
-const WATCH: &str = "bulkhead-watch.service";
-
 /// Where its units have the sockets.
 const RUN_DIRECTORY: &str = "/run/bulkhead";
 
-/// Longest report of what was found; it has a bounded number of short lines.
-const FOUND_MAX_BYTES: u64 = 1 << 20;
+/// Where the crashes of the processes are.
+const JOURNAL: &str =
+    "systemd supervises here, and its journal has the crashes: journalctl --unit='bulkhead-*'";
 
 /// Longest wait for an answer.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -70,7 +63,7 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
         Command::Status(options) => status(options, output),
         Command::Restart(options) => restart(&options.process, output),
         Command::Reload => reload(output),
-        Command::Crashes(options) => crashes(options.process.as_deref(), options.output, output),
+        Command::Crashes(_) => Err(Failure::NotFound(JOURNAL.to_owned())),
         _ => return None,
     })
 }
@@ -95,7 +88,6 @@ fn is_up() -> bool {
 
 fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> {
     let shown = ask_for_processes()?;
-    drop_privileges();
     let mut told = processes(&shown.answer()?);
     let printed = print(&told, options.output, output);
     if !options.watch {
@@ -134,7 +126,7 @@ pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
     asked("systemctl", &words, ANSWER_WAIT)
 }
 
-/// What the answer says, and what was found by who watches them.
+/// What the answer says, and what the machine does not give the processes.
 pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
     let node_name = node_name(Path::new(RUN_DIRECTORY));
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -143,13 +135,10 @@ pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
     status
         .degradations
         .extend(systemd::unprepared(shown, PREPARE));
-    match found(&Path::new(RUN_DIRECTORY).join(WATCH_DIRECTORY_NAME)) {
-        Ok(found) => {
-            status.degradations.extend(found.degradations);
-            status.refused = found.refused;
-        }
-        Err(error) => status.degradations.push(systemd::unwatched(&error)),
-    }
+    // None where nothing could be prepared, which is said already.
+    let lacks = fs::read_to_string(Path::new(RUN_DIRECTORY).join(MACHINE_LACKS_FILE_NAME));
+    let lacks = lacks.unwrap_or_default();
+    status.degradations.extend(lacks.lines().map(str::to_owned));
     status
 }
 
@@ -165,15 +154,6 @@ fn node_name(run_dir: &Path) -> String {
     )
 }
 
-/// What was found by who watches the processes. The file goes with its service.
-fn found(directory: &Path) -> io::Result<v1::SupervisorStatus> {
-    let file = fs::File::open(directory.join(WATCH_FILE_NAME))?;
-    let mut bytes = Vec::new();
-    file.take(FOUND_MAX_BYTES).read_to_end(&mut bytes)?;
-    let found = v1::SupervisorStatus::decode_length_delimited(&bytes[..]);
-    found.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
-}
-
 fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
     let process: Process = name
         .parse()
@@ -183,7 +163,6 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
         return Err(Failure::NotFound(instead));
     }
     let job = start_job("restart", &[systemd::unit(process)])?;
-    drop_privileges();
     job.answer()?;
     output.text(&format!("{process} restarted\n"))?;
     Ok(ExitCode::SUCCESS)
@@ -191,24 +170,15 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
 
 /// The restart of the target would end all processes for a configuration that cannot be
 /// used, and succeed: it only wants them. It would also look for the node's name anew. So
-/// the configuration is read first, with root's privileges kept for the restarts.
+/// the configuration is read first.
 fn reload(output: Output) -> Result<ExitCode, Failure> {
     // Without it nothing of the bundle runs.
     let is_prepared = is_active(PREPARE);
-    if let Err(failure) = start_job("reload-or-restart", &[PREPARE])?.answer() {
-        if matches!(failure, Failure::NotPermitted { .. }) {
-            return Err(failure);
-        }
-        let why = asked("journalctl", &systemd::ask_why(PREPARE), ANSWER_WAIT)?;
-        drop_privileges();
-        why.answer().unwrap_or_default().lines().for_each(note);
-        return Err(failure);
-    }
+    start_job("reload-or-restart", &[PREPARE])?.answer()?;
     let jobs = match is_prepared {
         true => restart_all()?,
         false => vec![start_job("start", &[TARGET])?],
     };
-    drop_privileges();
     for job in jobs {
         job.answer()?;
     }
@@ -222,29 +192,13 @@ fn restart_all() -> Result<Vec<Asked>, Failure> {
     let supervised = Process::ALL.into_iter().skip(1);
     let (always, if_called): (Vec<Process>, Vec<Process>) =
         supervised.partition(|process| Process::ON_EVERY_NODE.contains(process));
-    let units = |processes: Vec<Process>| processes.into_iter().map(systemd::unit);
-    let always: Vec<String> = units(always).chain([WATCH.to_owned()]).collect();
-    let if_called: Vec<String> = units(if_called).collect();
+    let units = |processes: Vec<Process>| -> Vec<String> {
+        processes.into_iter().map(systemd::unit).collect()
+    };
     Ok(vec![
-        start_job("restart", &always)?,
-        start_job("try-restart", &if_called)?,
+        start_job("restart", &units(always))?,
+        start_job("try-restart", &units(if_called))?,
     ])
-}
-
-fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
-    let process = of.map(str::parse::<Process>).transpose();
-    let process = process.map_err(|error| Failure::NotFound(error.to_string()))?;
-    let exits = asked("journalctl", &systemd::ask_for_exits(process), ANSWER_WAIT)?;
-    let lines = asked("journalctl", &systemd::ask_for_lines(process), ANSWER_WAIT)?;
-    drop_privileges();
-    let (exits, hint) = exits.answer_and_hint()?;
-    let crashes = systemd::crashes(&exits, &lines.answer()?);
-    if crashes.is_empty() {
-        // As whoever may not read the journal of others is told.
-        hint.lines().for_each(note);
-    }
-    print_crashes(&crashes, of, format, output)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Has systemd begin something with units.
@@ -262,15 +216,6 @@ fn start_job(verb: &str, units: &[impl AsRef<str>]) -> Result<Asked, Failure> {
 fn is_active(unit: &str) -> bool {
     let words = ["is-active", unit].map(str::to_owned);
     asked("systemctl", &words, ANSWER_WAIT).is_ok_and(|asked| asked.answer().is_ok())
-}
-
-/// Gives up root's privileges, if this has any.
-fn drop_privileges() {
-    if nix::unistd::geteuid().is_root()
-        && let Err(error) = become_nobody()
-    {
-        note(&format!("it goes on with root's privileges: {error}"));
-    }
 }
 
 /// A program of systemd that runs.
@@ -309,11 +254,6 @@ pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<A
 impl Asked {
     /// What it prints; its own words say what is wrong where it fails.
     pub(crate) fn answer(self) -> Result<String, Failure> {
-        self.answer_and_hint().map(|(answer, _hint)| answer)
-    }
-
-    /// The same with what it says beside it.
-    fn answer_and_hint(self) -> Result<(String, String), Failure> {
         let (action, wait) = (self.action, self.wait.as_secs());
         let ran = match self.child.wait_with_output() {
             Ok(ran) => ran,
@@ -321,8 +261,7 @@ impl Asked {
         };
         let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         if ran.status.success() {
-            let answer = String::from_utf8_lossy(&ran.stdout).into_owned();
-            return Ok((answer, told));
+            return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
         }
         if TIMED_OUT.contains(&ran.status.code()) {
             let told = format!("it has not answered within {wait} s");
@@ -356,24 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_read_whole_or_not_at_all() {
-        let directory = tempfile::tempdir().unwrap();
-        let missing = found(directory.path()).unwrap_err();
-        assert_eq!(missing.kind(), ErrorKind::NotFound);
-        let told = v1::SupervisorStatus {
-            degradations: vec!["pleg keeps too much".to_owned()],
-            ..v1::SupervisorStatus::default()
-        };
-        let bytes = told.encode_length_delimited_to_vec();
-        let file = directory.path().join(WATCH_FILE_NAME);
-        fs::write(&file, &bytes).unwrap();
-        assert_eq!(found(directory.path()).unwrap(), told);
-        fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
-        let damaged = found(directory.path()).unwrap_err();
-        assert_eq!(damaged.kind(), ErrorKind::InvalidData);
-    }
-
-    #[test]
     fn who_does_not_answer_is_not_waited_for() {
         let failed = shell("exec sleep 1000", Duration::from_millis(100));
         let failure = failed.unwrap_err();
@@ -391,10 +312,6 @@ mod tests {
             shell("echo one; echo two >&2", ANSWER_WAIT).unwrap(),
             "one\n"
         );
-        let words = ["-c".to_owned(), "echo 'some are hidden' >&2".to_owned()];
-        let asked = asked("sh", &words, ANSWER_WAIT).unwrap();
-        let hinted = (String::new(), "some are hidden".to_owned());
-        assert_eq!(asked.answer_and_hint().unwrap(), hinted);
     }
 
     #[test]

@@ -1,36 +1,28 @@
 //! What the units of the bundle, in which systemd supervises the processes, have this
 //! program do: each task by itself, as root.
 
-mod confined;
 mod lacks;
-mod repair;
-mod services;
-mod status_file;
-mod watch;
 
+use std::fs::Permissions;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use bulkhead_api::v1;
-use topology::Process;
+use topology::{MACHINE_LACKS_FILE_NAME, Process};
 
 use crate::degradation::{Degradation, check_minimum};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::settings::Settings;
-use crate::{access, directories, preflight, quotas, settings};
+use crate::{access, directories, preflight, settings};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Directories, configuration and quotas.
+    /// Directories and configuration.
     Prepare,
     /// The access list of a socket that systemd has made.
     PermitCallers(Process),
-    /// What systemd does not start again by itself.
-    Repair(Process),
-    /// To watch them all.
-    Watch,
 }
 
 impl Task {
@@ -38,9 +30,7 @@ impl Task {
     pub(crate) fn of(flags: &Flags) -> Option<Task> {
         let prepare = flags.prepare.then_some(Task::Prepare);
         let permit = flags.permit_callers.map(Task::PermitCallers);
-        let repair = flags.repair.map(Task::Repair);
-        let watch = flags.watch.then_some(Task::Watch);
-        prepare.or(permit).or(repair).or(watch)
+        prepare.or(permit)
     }
 
     /// Does it.
@@ -52,8 +42,6 @@ impl Task {
         match self {
             Task::Prepare => prepare(flags),
             Task::PermitCallers(process) => permit_callers(&flags.run_dir, process),
-            Task::Repair(process) => repair::run(process),
-            Task::Watch => watch::run(&flags.run_dir),
         }
     }
 }
@@ -71,9 +59,8 @@ fn prepare(flags: &Flags) -> Result<(), Failure> {
     directories::prepare(config, &identities)?;
     let lacks = lacks::find(config)?;
     check_minimum(&lacks, &settings.bulkhead.minimum_confinement)?;
-    tell_lacks(&config.directories.run_dir, lacks)?;
+    write_lacks(&config.directories.run_dir, &lacks)?;
     directories::write_node_config(config, &identities)?;
-    quotas::set(config, &identities);
     Ok(())
 }
 
@@ -90,21 +77,19 @@ fn resolve_again(flags: &Flags) -> Result<Settings, Failure> {
     }
 }
 
-/// For who watches the processes.
-fn tell_lacks(run_dir: &Path, lacks: Vec<Degradation>) -> Result<(), Failure> {
-    for degradation in &lacks {
+/// One a line, for `bulkhead status`.
+fn write_lacks(run_dir: &Path, lacks: &[Degradation]) -> Result<(), Failure> {
+    let mut lines = String::new();
+    for degradation in lacks {
         tracing::warn!(degradation = degradation.text, "degraded");
+        lines += &degradation.text.replace('\n', " ");
+        lines.push('\n');
     }
-    let status = v1::SupervisorStatus {
-        degradations: lacks.into_iter().map(|it| it.text).collect(),
-        ..v1::SupervisorStatus::default()
-    };
-    let path = run_dir.join(lacks::FILE_NAME);
-    status_file::write(&path, &status).map_err(|source| Failure::Io {
-        action: "tell what the machine lacks in",
-        path,
-        source,
-    })
+    let path = run_dir.join(MACHINE_LACKS_FILE_NAME);
+    let written = state_file::write_atomically(&path, lines.as_bytes(), |file| {
+        file.set_permissions(Permissions::from_mode(0o644))
+    });
+    written.map_err(Failure::io("write what the machine lacks in", &path))
 }
 
 fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
@@ -113,9 +98,7 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
     let path = config.directories.socket(process);
     let failed = Failure::io("set who may connect to", &path);
     match access::permit(&path, &callers) {
-        Ok(true) => {
-            process::note_socket_file(&path).map_err(Failure::io("note the file of", &path))
-        }
+        Ok(true) => Ok(()),
         Ok(false) => Err(failed(io::Error::new(
             ErrorKind::Unsupported,
             "the file system has no access lists",
@@ -140,11 +123,7 @@ mod tests {
         assert_eq!(task(&["--prepare"]).unwrap(), Some(Task::Prepare));
         let permit = task(&["--permit-callers=pleg"]).unwrap();
         assert_eq!(permit, Some(Task::PermitCallers(Process::Pleg)));
-        let repair = task(&["--repair=pleg"]).unwrap();
-        assert_eq!(repair, Some(Task::Repair(Process::Pleg)));
-        assert_eq!(task(&["--watch"]).unwrap(), Some(Task::Watch));
-        assert!(task(&["--repair=nobody"]).is_err());
-        assert!(task(&["--watch", "--prepare"]).is_err());
+        assert!(task(&["--permit-callers=nobody"]).is_err());
         assert_eq!(
             task(&["--prepare", "--again"]).unwrap(),
             Some(Task::Prepare)

@@ -141,25 +141,4 @@ pub struct Flags {
         help_heading = "For units of systemd"
     )]
     pub permit_callers: Option<Process>,
-
-    /// Start nothing: have systemd start the service of a process again whose socket was
-    /// shut down or which reached the limit of starts, with its socket made anew, and end.
-    /// How it ended is in the environment (systemd.exec(5), MONITOR_EXIT_STATUS).
-    #[arg(
-        long,
-        value_name = "PROCESS",
-        conflicts_with_all = ["prepare", "permit_callers"],
-        help_heading = "For units of systemd"
-    )]
-    pub repair: Option<Process>,
-
-    /// Start nothing: watch what the processes keep in their state directories and what
-    /// they refuse to each other, until asked to end. Reads the resolved configuration of
-    /// --run-dir.
-    #[arg(
-        long,
-        conflicts_with_all = ["prepare", "permit_callers", "repair"],
-        help_heading = "For units of systemd"
-    )]
-    pub watch: bool,
 }

@@ -11,17 +11,11 @@ mod lifecycle;
 mod notify_socket;
 mod permitted;
 mod remote_mounts;
-mod restarts;
-mod socket_file;
 mod start;
 mod users;
 
 pub use context::Context;
-pub use lifecycle::{
-    BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD,
-    shortened,
-};
+pub use lifecycle::{BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, shortened};
 pub use permitted::{permitted, view};
-pub use socket_file::note_socket_file;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};
 pub use users::{UsersError, identities};

@@ -15,10 +15,10 @@ use node_config::{NodeConfig, ReadError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use topology::{EXIT_SOCKET_HARMED, Process};
+use topology::Process;
 
 use crate::permitted::permitted;
-use crate::{Context, Lifecycle, UsersError, identities, restarts};
+use crate::{Context, Lifecycle, UsersError, identities};
 
 /// The one argument: the resolved node configuration.
 pub const NODE_CONFIG_FLAG: &str = "--node-config";
@@ -61,11 +61,6 @@ enum StartError {
     /// No listening socket was passed.
     #[error("no listening socket was passed: LISTEN_FDS must name one Unix socket")]
     NoSocket,
-    /// A run before has harmed it.
-    #[error(
-        "nobody can connect to the listening socket any more: an earlier run has shut it down, or its name is gone or another socket's"
-    )]
-    SocketHarmed,
     /// The operating system refused.
     #[error("cannot {action}")]
     Io {
@@ -91,7 +86,6 @@ impl StartError {
             StartError::Usage { .. }
             | StartError::Config(ReadError::Format { .. })
             | StartError::Identities(UsersError::Identity(_)) => EXIT_BAD_CONFIGURATION,
-            StartError::SocketHarmed => EXIT_SOCKET_HARMED,
             // What cannot be read or looked up now may be the next time.
             StartError::Config(ReadError::Io { .. })
             | StartError::Identities(UsersError::LookUp { .. })
@@ -104,8 +98,7 @@ impl StartError {
 }
 
 /// Runs a process to its end and tells its exit code: 0 after SIGTERM,
-/// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, [`EXIT_SOCKET_HARMED`] when
-/// it needs another socket, 1 otherwise.
+/// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, 1 otherwise.
 ///
 /// `open` opens what is needed once, and starts no thread. Then the process is sealed.
 /// From there on, `serve` opens by path only what the process's row in the topology lists.
@@ -154,10 +147,6 @@ where
     R: Future<Output = Result<(), E>>,
 {
     let failed = |action| move |source| StartError::Io { action, source };
-    let record = restarts::record();
-    if let Some(record) = &record {
-        restarts::wait_for_turn(record, process);
-    }
     let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
     let config = NodeConfig::read(&path).map_err(StartError::Config)?;
     let identities = identities(&config).map_err(StartError::Identities)?;
@@ -166,15 +155,6 @@ where
         .take_unix_listener(0)
         .map_err(failed("take the listening socket"))?
         .ok_or(StartError::NoSocket)?;
-    if record.is_some() {
-        let path = config.directories.socket(process);
-        match restarts::is_harmed(&socket, &path) {
-            Ok(false) => {}
-            Ok(true) => return Err(StartError::SocketHarmed),
-            Err(source) => return Err(failed("look at the listening socket")(source)),
-        }
-        restarts::set_again(&socket).map_err(failed("set up the listening socket"))?;
-    }
     close_kept(&mut inherited);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -186,10 +166,7 @@ where
     let lifecycle = Lifecycle::supervised(shutdown.clone());
     let (listener, opened) = {
         let _inside = runtime.enter();
-        let reporter = lifecycle.clone();
-        let listener = Listener::from_unix(socket)
-            .map_err(failed("use the listening socket"))?
-            .reporting_to(move |refusal| reporter.report_refusal(refusal));
+        let listener = Listener::from_unix(socket).map_err(failed("use the listening socket"))?;
         match open(&config, &lifecycle) {
             Ok(opened) => (listener, opened),
             Err(error) => return Ok(Err(error)),

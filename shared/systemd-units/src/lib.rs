@@ -9,15 +9,12 @@
 mod hardening;
 mod names;
 mod service;
-mod watch;
 
 use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow, SOCKET_BACKLOG};
 
-use names::{
-    HEAD, LOOPBACK, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name,
-};
+use names::{HEAD, LOOPBACK, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// A file for systemd.
@@ -32,11 +29,7 @@ pub struct UnitFile {
 /// All files of the bundle, in the order of their names.
 #[must_use]
 pub fn bundle() -> Vec<UnitFile> {
-    let watch = UnitFile {
-        name: WATCH.to_owned(),
-        text: watch::service(),
-    };
-    let mut files = vec![target(), prepare(), repair(), watch];
+    let mut files = vec![target(), prepare()];
     for row in supervised() {
         files.push(socket(row));
         files.push(UnitFile {
@@ -85,7 +78,7 @@ pub fn preset() -> UnitFile {
 }
 
 fn target() -> UnitFile {
-    let mut wanted = [LOOPBACK, PREPARE, WATCH].map(str::to_owned).to_vec();
+    let mut wanted = [LOOPBACK, PREPARE].map(str::to_owned).to_vec();
     for row in supervised() {
         wanted.push(socket_name(row.process));
         if is_on_every_node(row) {
@@ -161,33 +154,6 @@ fn prepare() -> UnitFile {
     );
     UnitFile {
         name: PREPARE.to_owned(),
-        text,
-    }
-}
-
-fn repair() -> UnitFile {
-    let text = format!(
-        "{HEAD}# Starts a service that systemd does not start again by itself, with its socket made\n\
-         # anew: an earlier run has harmed it, or it ended too often.\n\
-         [Unit]\n\
-         Description=Bulkhead: starts %i again\n\
-         PartOf={TARGET}\n\
-         StartLimitIntervalSec=0\n\
-         \n\
-         [Service]\n\
-         Type=oneshot\n\
-         ExecStart={PROGRAMS}/supervisor --repair=%i\n\
-         # systemd does what root asks, whatever root may do by itself.\n\
-         CapabilityBoundingSet=\n\
-         NoNewPrivileges=yes\n\
-         RestrictAddressFamilies=AF_UNIX\n\
-         RestrictNamespaces=yes\n\
-         MemoryDenyWriteExecute=yes\n\
-         SystemCallArchitectures=native\n\
-         SystemCallFilter=@system-service\n"
-    );
-    UnitFile {
-        name: REPAIR.to_owned(),
         text,
     }
 }

@@ -11,9 +11,6 @@ pub(crate) const RUN_DIRECTORY: &str = "/run/bulkhead";
 /// What prepares the node for the processes.
 pub(crate) const PREPARE: &str = "bulkhead-prepare.service";
 
-/// What watches them.
-pub(crate) const WATCH: &str = "bulkhead-watch.service";
-
 /// What keeps others off the node's loopback addresses; not of the bundle.
 pub(crate) const LOOPBACK: &str = "bulkhead-loopback.service";
 
@@ -30,14 +27,6 @@ pub(crate) const HEAD: &str = "# Made from the table of processes by `cargo xtas
 #[must_use]
 pub fn service_name(process: Process) -> String {
     format!("bulkhead-{process}.service")
-}
-
-/// The template of what has systemd start a service that it does not start by itself.
-pub(crate) const REPAIR: &str = "bulkhead-repair@.service";
-
-/// The one for a process.
-pub(crate) fn repair_name(process: Process) -> String {
-    REPAIR.replace('@', &format!("@{process}"))
 }
 
 /// The name of its socket.

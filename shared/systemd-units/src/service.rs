@@ -2,23 +2,16 @@
 
 use std::fmt::Write as _;
 
-use topology::{
-    ALLOCATOR_VARIABLES, BOOT_VARIABLE, EXIT_SOCKET_HARMED, Process, ProcessRow, RESTARTS_VARIABLE,
-    WATCH_DIRECTORY_NAME,
-};
+use topology::{ALLOCATOR_VARIABLES, Process, ProcessRow};
 
 use crate::hardening;
-use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, repair_name, socket_name};
+use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
 
 /// How long a process may be silent, in seconds; as with our supervisor.
 const WATCHDOG_SECONDS: u32 = 5;
 
-/// How long a process may take until it is ready, in seconds: as long as it may wait for its
-/// turn, and then as long as with our supervisor.
-pub(crate) const START_SECONDS: u64 = 25;
-
-/// Names the socket where a process tells what it has refused; `process` reads it.
-const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
+/// How long a process may take until it is ready, in seconds; as with our supervisor.
+const START_SECONDS: u32 = 10;
 
 /// Where a process finds its configuration: as `supervisor --prepare` writes them.
 fn configuration(process: Process) -> String {
@@ -44,31 +37,20 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          Requires={PREPARE} {socket}\n\
          After={PREPARE} {socket}\n\
          PartOf={TARGET}\n\
-         # Who ends before it waits by itself is started again after a pause.\n\
-         StartLimitIntervalSec=20\n\
-         StartLimitBurst=25\n\
-         OnFailure={}\n\
+         StartLimitIntervalSec=0\n\
          \n\
          [Service]\n\
          Type=notify\n\
          NotifyAccess=main\n\
          ExecStart={PROGRAMS}/{process} --node-config {}\n\
          Environment={allocator}\n\
-         # systemd does not know what it refuses to others; who watches does.\n\
-         Environment={REFUSALS_VARIABLE}={RUN_DIRECTORY}/{WATCH_DIRECTORY_NAME}/{process}.notify\n\
-         # Who ends again and again waits longer each time before it starts, by what it has\n\
-         # there of this boot: systemd 252 has one wait for all.\n\
-         Environment={RESTARTS_VARIABLE}=/var/lib/bulkhead/{process}/restarts\n\
-         Environment={BOOT_VARIABLE}=%b\n\
-         # Its own wait is counted.\n\
          TimeoutStartSec={START_SECONDS}\n\
          WatchdogSec={WATCHDOG_SECONDS}\n\
          Restart=always\n\
-         # More than 0 takes up to 250 ms longer than it says: systemd's timers have this slack.\n\
-         RestartSec=0\n\
-         # A bad configuration does not get better by itself, and a socket that a run has\n\
-         # harmed is made anew first.\n\
-         RestartPreventExitStatus=78 {EXIT_SOCKET_HARMED}\n\
+         # systemd's timers have a slack of up to 250 ms more.\n\
+         RestartSec=100ms\n\
+         # A bad configuration does not get better by itself.\n\
+         RestartPreventExitStatus=78\n\
          TimeoutStopSec=6\n\
          # SIGTERM goes to the process alone; what it has left behind is killed at once.\n\
          KillMode=mixed\n\
@@ -82,7 +64,6 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          UMask=0077\n\
          WorkingDirectory=/\n",
         row.job,
-        repair_name(process),
         configuration(process),
         row.oom_score_adj,
         row.memory_max_bytes >> 20,

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use super::*;
 
@@ -169,41 +168,12 @@ fn units_refuse_from_outside_what_nobody_connects_to() {
 }
 
 #[test]
-fn a_process_is_started_again_at_once_however_often_it_ends() {
+fn a_process_is_started_again_soon_however_often_it_ends() {
     for row in supervised() {
         let text = service::service(row);
-        // The wait is its own.
-        assert_eq!(values(&text, "RestartSec"), ["0"]);
-        // What it knows of earlier starts, and to which boot of the node that belongs.
-        let record = format!(
-            "BULKHEAD_RESTARTS=/var/lib/bulkhead/{}/restarts",
-            row.process
-        );
-        for variable in [&*record, "BULKHEAD_BOOT=%b"] {
-            assert!(
-                values(&text, "Environment").contains(&variable),
-                "{}: {variable}",
-                row.process
-            );
-        }
-        // Kills a second apart, after which nobody waits, do not come near the limit.
-        assert_eq!(values(&text, "StartLimitIntervalSec"), ["20"]);
-        assert_eq!(values(&text, "StartLimitBurst"), ["25"]);
-        let repair = format!("bulkhead-repair@{}.service", row.process);
-        assert_eq!(values(&text, "OnFailure"), [repair]);
-    }
-}
-
-#[test]
-fn a_process_that_does_not_get_ready_is_ended_but_none_that_waits_for_its_turn() {
-    for row in supervised() {
-        let text = service::service(row);
-        let seconds = service::START_SECONDS;
-        assert_eq!(values(&text, "TimeoutStartSec"), [seconds.to_string()]);
-        let wait = row.backoff_cap.mul_f64(1.0 + backoff::pace::JITTER);
-        // As our supervisor gives it.
-        let starts = Duration::from_secs(10);
-        assert!(wait + starts < Duration::from_secs(seconds));
+        assert_eq!(values(&text, "Restart"), ["always"]);
+        assert_eq!(values(&text, "RestartSec"), ["100ms"]);
+        assert_eq!(values(&text, "StartLimitIntervalSec"), ["0"]);
     }
 }
 

@@ -26,15 +26,9 @@ const EXPOSURE_MAX: [(Process, u32); 8] = [
     (Process::Supervisor, 54),
 ];
 
-/// Of who watches them: root, with four capabilities.
-const EXPOSURE_OF_WATCH_MAX: u32 = 15;
-
 /// Of what prepares the node: root with five capabilities, which makes directories and sets
 /// quotas wherever the node has them, and asks systemd to start the target.
 const EXPOSURE_OF_PREPARE_MAX: u32 = 75;
-
-/// Of what has systemd start a process again: root by number alone, which asks systemd.
-const EXPOSURE_OF_REPAIR_MAX: u32 = 39;
 
 /// Of what loads the rules for loopback addresses: root of the node's network.
 const EXPOSURE_OF_LOOPBACK_MAX: u32 = 14;
@@ -144,9 +138,7 @@ fn no_service_is_more_exposed_than_it_has_to_be() {
         other => (service_name(other), most),
     });
     let others = [
-        ("bulkhead-watch.service", EXPOSURE_OF_WATCH_MAX),
         ("bulkhead-prepare.service", EXPOSURE_OF_PREPARE_MAX),
-        ("bulkhead-repair@pleg.service", EXPOSURE_OF_REPAIR_MAX),
         ("bulkhead-loopback.service", EXPOSURE_OF_LOOPBACK_MAX),
     ];
     let others = others.map(|(name, most)| (name.to_owned(), most));

@@ -6,7 +6,6 @@
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
 mod allocator;
-mod connections;
 mod identity;
 mod namespace;
 mod need;
@@ -17,14 +16,12 @@ mod sight;
 mod table;
 
 pub use allocator::ALLOCATOR_VARIABLES;
-pub use connections::ConnectionBudget;
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE, STATIC_IDS};
 pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{
-    BOOT_VARIABLE, EXIT_SOCKET_HARMED, Process, RESTARTS_VARIABLE, SOCKET_BACKLOG,
-    STATUS_SOCKET_FILE_NAME, UnknownProcess, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
+    MACHINE_LACKS_FILE_NAME, Process, SOCKET_BACKLOG, STATUS_SOCKET_FILE_NAME, UnknownProcess,
 };
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use sight::{Hidden, Sight};

@@ -28,27 +28,12 @@ pub enum Process {
 /// the members of `statusGroup`.
 pub const STATUS_SOCKET_FILE_NAME: &str = "status.sock";
 
-/// Name of the directory, below `<run-dir>`, in which the processes tell what they refuse
-/// where systemd supervises them: each on the socket that has its name and `.notify`.
-pub const WATCH_DIRECTORY_NAME: &str = "watch";
-
-/// File name in there of what was found, for `bulkhead status`.
-pub const WATCH_FILE_NAME: &str = "found";
-
-/// Variable that names the file in which a process remembers its starts, where systemd
-/// supervises it.
-pub const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
-
-/// Variable beside it that names the boot of the node: what an earlier one left in that file
-/// is as nothing.
-pub const BOOT_VARIABLE: &str = "BULKHEAD_BOOT";
+/// File name, below `<run-dir>`, of what the machine does not give the services of the bundle,
+/// one a line.
+pub const MACHINE_LACKS_FILE_NAME: &str = "machine-lacks";
 
 /// Connections to a process that queue while it is down or starts.
 pub const SOCKET_BACKLOG: u32 = 1024;
-
-/// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h),
-/// where systemd supervises it: `bulkhead-repair@.service` has systemd make another.
-pub const EXIT_SOCKET_HARMED: u8 = 69;
 
 impl Process {
     /// Those that every node runs, in the order in which the supervisor starts them.

@@ -193,7 +193,6 @@ probed_manifest() {
 MANIFEST
 }
 
-. /watch.sh
 . /lacks.sh
 . /programs.sh
 

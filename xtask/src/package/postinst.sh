@@ -1,13 +1,7 @@
 #!/bin/sh
 # Makes the users. After an upgrade, whatever runs is restarted; containers go on.
 set -e
-if [ "$1" != configure ]; then
-    # dpkg aborted an upgrade. prerm had stopped the watch service.
-    if [ -d /run/systemd/system ] && systemctl --quiet is-active bulkhead.target; then
-        systemctl start bulkhead-watch.service || true
-    fi
-    exit 0
-fi
+[ "$1" = configure ] || exit 0
 # One that does not start at once, since the runtime is away for example, is started again
 # by systemd; the others are restarted all the same. One that has failed waits for somebody.
 job() {
@@ -47,14 +41,12 @@ job try-restart bulkhead.service
 # It is active for as long as the bundle runs or comes up.
 if systemctl --quiet is-active bulkhead-prepare.service; then
     if systemctl reload bulkhead-prepare.service; then
-        job restart bulkhead-watch.service
         # One after the other, whom the others call last.
         for process in @PROCESSES@; do
             job try-restart "bulkhead-$process.service"
         done
     else
         unusable "the node could not be prepared anew, so what runs goes on with the configuration of before"
-        systemctl start bulkhead-watch.service || true
     fi
 elif systemctl --quiet is-active bulkhead.target; then
     # It could not be prepared, so nothing of it runs; perhaps it can be by the new version.

@@ -1,10 +1,7 @@
 #!/bin/sh
 # Before it is removed, it is stopped; containers go on.
 set -e
-[ -d /run/systemd/system ] || exit 0
-# Whoever is installed next may not know of it; postinst starts it again.
-systemctl stop --quiet bulkhead-watch.service
-[ "$1" = remove ] || exit 0
+[ -d /run/systemd/system ] && [ "$1" = remove ] || exit 0
 systemctl disable --now --quiet bulkhead.service bulkhead.target
 for process in @PROCESSES@; do
     systemctl stop --quiet "bulkhead-$process.socket" "bulkhead-$process.service"

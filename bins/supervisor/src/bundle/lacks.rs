@@ -1,6 +1,6 @@
 //! What this machine does not give the services of the bundle, as who prepares them finds
 //! it. Its unit has limits like theirs, so what of them it does not have itself, they do not
-//! have either. It is told in a file, for who watches them.
+//! have either.
 
 use std::io;
 
@@ -16,9 +16,6 @@ use crate::failure::Failure;
 use crate::launcher::Privileges;
 use crate::namespaces::Namespaces;
 use crate::oom_score::OomScores;
-
-/// The name of that file in the run directory.
-pub(super) const FILE_NAME: &str = "machine-lacks";
 
 /// Finds it. The directories of the processes have to be there.
 ///
