@@ -31,7 +31,7 @@ const TESTS: [(&str, &str); 3] = [
 /// What exercises cgroups, the kernel's limits, what it tells of memory, what of the
 /// confinement it has, and the whole life of a pod. Those without a file are of packages
 /// that have one.
-const USUAL: [&str; 38] = [
+const USUAL: [&str; 36] = [
     "a_weaker_confinement_shows",
     "an_empty_network_reaches_nobody",
     "its_mounts_keep_who_starts_programs_from_what_others_leave",
@@ -68,8 +68,6 @@ const USUAL: [&str; 38] = [
     "security::capabilities_and_privileges_are_those_that_are_granted",
     "security::sysctls_hold_in_the_pod_and_others_are_refused",
     "security::users_groups_and_a_read_only_root_hold_in_the_container",
-    "state_directories::the_quotas_are_set_before_services_of_systemd_start",
-    "state_directories::who_fills_a_disk_that_has_quotas_is_stopped_by_its_own",
 ];
 
 /// What the guest has besides the smallest Debian.

@@ -109,9 +109,7 @@ impl LastGoodFile {
         let path = state_directory.join("last-good-manifests.json");
         let limit = row(Process::ConfigSourcer).state_file_max_bytes();
         Self {
-            file: StateFile::new(path, VERSION)
-                .at_most(limit)
-                .discarded_after_attempts(),
+            file: StateFile::new(path, VERSION).at_most(limit),
             node: node.into(),
             static_pod_path: static_pod_path.display().to_string(),
         }
@@ -199,7 +197,7 @@ impl Store for LastGoodFile {
             })
             .collect::<Result<_, _>>()
             .map_err(damaged)?;
-        self.file.save_or_discard(&Saved {
+        self.file.save(&Saved {
             node_name: self.node.name.clone(),
             static_pod_path: self.static_pod_path.clone(),
             completeness: last_good.completeness,

@@ -135,7 +135,7 @@ impl NodePolicy {
             now,
         );
         // What was permitted before the file changed must not be permitted again.
-        let write = move |(): &(), text: &String| last_good.save_or_discard(text);
+        let write = move |(): &(), text: &String| last_good.save(text);
         let (saver, writer) = Saver::new("the last good node policy", write);
         let policy = NodePolicy(Arc::new(Inner {
             path,

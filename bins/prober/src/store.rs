@@ -24,7 +24,7 @@ impl Store {
         // After a reboot of the machine no container that it names exists.
         let file = StateFile::new(directory.join("verdicts.json"), VERSION).without_sync();
         let file = file.at_most(row(Process::Prober).state_file_max_bytes());
-        Store(file.discarded_after_attempts())
+        Store(file)
     }
 
     /// What an earlier run wrote; nothing when that cannot be read.
@@ -42,7 +42,7 @@ impl Store {
     /// Writes all verdicts. What they replace must not outlive them: the pool still knows
     /// what it was told.
     pub(crate) fn save(&self, saved: &Saved) -> Result<(), StateFileError> {
-        self.0.save_or_discard(saved)
+        self.0.save(saved)
     }
 }
 

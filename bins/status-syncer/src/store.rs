@@ -39,7 +39,7 @@ impl Store {
         // A reboot ends every container that a status tells of.
         let file = StateFile::new(directory.join(FILE_NAME), VERSION).without_sync();
         let file = file.at_most(row(Process::StatusSyncer).state_file_max_bytes());
-        Store(file.discarded_after_attempts())
+        Store(file)
     }
 
     /// What was saved. A file or an entry that cannot be read is reported and

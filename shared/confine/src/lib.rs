@@ -23,7 +23,6 @@ mod launch;
 mod memory;
 mod namespaces;
 mod peer_groups;
-mod quota;
 mod reap;
 mod seal;
 mod status_text;
@@ -41,7 +40,6 @@ pub use launch::{
 pub use memory::give_back_memory;
 pub use namespaces::OwnNamespace;
 pub use peer_groups::peer_groups;
-pub use quota::{UserQuota, holds_users_to_quotas, set_user_quota, user_quota};
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{Permitted, SealError, seal};
 pub use system_calls::Calls;

@@ -8,7 +8,6 @@
 //! [`StateFile`] reads and writes, and blocks for that. Who has something else to do
 //! meanwhile has a [`Saver`] write.
 
-mod attempt;
 mod error;
 mod replacement;
 mod saver;
@@ -23,11 +22,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use attempt::Attempt;
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use replacement::{UNFINISHED, write_atomically};
 use replacement::{WRITER_TRIES, check_type, replace, sync_directory, temporary};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
+
+/// What the name of a damaged file that was set aside ends with.
+const DAMAGED: &str = ".damaged";
 
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a> {
@@ -45,7 +46,6 @@ pub struct StateFile {
     sync: bool,
     tries: u32,
     limit: u64,
-    counts_attempts: bool,
 }
 
 impl StateFile {
@@ -59,7 +59,6 @@ impl StateFile {
             sync: true,
             tries: WRITER_TRIES,
             limit: MAX_STATE_FILE_BYTES,
-            counts_attempts: false,
         }
     }
 
@@ -67,14 +66,6 @@ impl StateFile {
     #[must_use]
     pub fn at_most(mut self, bytes: u64) -> StateFile {
         self.limit = bytes.min(MAX_STATE_FILE_BYTES);
-        self
-    }
-
-    /// For a process that may be broken into: a file that three runs in a row did not
-    /// survive reading is emptied, and counts as damaged.
-    #[must_use]
-    pub fn discarded_after_attempts(mut self) -> StateFile {
-        self.counts_attempts = true;
         self
     }
 
@@ -128,18 +119,16 @@ impl StateFile {
     /// Reads the content; `None` when there is no file or it has another version.
     ///
     /// # Errors
-    /// When the file cannot be read or is damaged. The caller reports it and
-    /// goes on as if there were none.
+    /// When the file cannot be read or is damaged: then it is renamed, with `.damaged` at
+    /// its end. The caller reports it and goes on as if there were none.
     pub fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateFileError> {
-        let damaged = |reason: String| StateFileError::Damaged {
-            path: self.path.clone(),
-            reason,
+        let damaged = |reason: String| {
+            self.set_aside();
+            StateFileError::Damaged {
+                path: self.path.clone(),
+                reason,
+            }
         };
-        let attempt = self.counts_attempts.then(|| Attempt::begin(&self.path));
-        if let Some(None) = attempt {
-            self.discard()?;
-            return Err(damaged("run after run has ended while it read it".into()));
-        }
         let text = match read(&self.path, self.limit) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -169,44 +158,13 @@ impl StateFile {
             .map_err(|error| damaged(error.to_string()))
     }
 
-    /// As [`StateFile::save`], for content that is better lost than outdated. Where it cannot
-    /// be written the old one is discarded. On a full disk that makes the room that the new
-    /// one needs, so it is written once more.
-    ///
-    /// # Errors
-    /// When the content is not written.
-    pub fn save_or_discard<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
-        self.save(content).or_else(|error| match self.discard() {
-            Ok(()) if matches!(error, StateFileError::TooLarge { .. }) => Err(error),
-            Ok(()) => self.save(content),
-            Err(other) => {
-                let other = telemetry::chain(&other);
-                tracing::debug!(error = other, "cannot discard the outdated state file");
-                Err(error)
-            }
-        })
-    }
-
-    /// Has what the file says count no more. It is emptied and not removed: so it is damaged
-    /// for every run until the next save, where none would know of the loss without a file.
-    fn discard(&self) -> Result<(), StateFileError> {
-        // What is in the way of a writer.
-        drop(std::fs::remove_file(temporary(&self.path)));
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let emptied = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(flags.bits())
-            .open(&self.path);
-        emptied
-            .and_then(|file| check_type(&file))
-            .map_err(|source| StateFileError::Io {
-                action: "empty",
-                path: self.path.clone(),
-                source,
-            })
+    /// Out of the way of the next run, for people to look at.
+    fn set_aside(&self) {
+        let mut aside = self.path.as_os_str().to_owned();
+        aside.push(DAMAGED);
+        if let Err(error) = std::fs::rename(&self.path, aside) {
+            tracing::debug!(%error, path = %self.path.display(), "cannot set a damaged file aside");
+        }
     }
 
     /// Removes the file, and what a writer has left behind that was killed; absent is fine.
@@ -288,27 +246,6 @@ mod tests {
         file.remove().unwrap();
         file.remove().unwrap();
         assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
-    }
-
-    #[test]
-    fn what_cannot_be_replaced_counts_as_lost_until_the_next_save() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = StateFile::new(directory.path().join("state.json"), 1).at_most(200);
-        file.save_or_discard(&"old").unwrap();
-        assert_eq!(file.load::<String>().unwrap().as_deref(), Some("old"));
-        let error = file.save_or_discard(&"x".repeat(300)).unwrap_err();
-        assert!(matches!(error, StateFileError::TooLarge { .. }), "{error}");
-        for _run in 0..2 {
-            let lost = file.load::<String>().unwrap_err();
-            assert!(matches!(lost, StateFileError::Damaged { .. }), "{lost}");
-        }
-        file.save_or_discard(&"new").unwrap();
-        assert_eq!(file.load::<String>().unwrap().as_deref(), Some("new"));
-        // What is in the way of its writer goes too.
-        std::fs::create_dir(directory.path().join("x")).unwrap();
-        std::os::unix::fs::symlink("x", directory.path().join("state.json.new")).unwrap();
-        file.save_or_discard(&"newer").unwrap();
-        assert_eq!(file.load::<String>().unwrap().as_deref(), Some("newer"));
     }
 
     #[test]

@@ -54,9 +54,6 @@ pub struct BulkheadOptions {
     pub policy: Option<String>,
     /// Size of a file system of its own for the state directory.
     pub state_disk_bytes: Option<u64>,
-    /// Whether the state directories get a disk of their own that has quotas; see
-    /// [`TestNode::mount_disk_with_quotas`].
-    pub state_disk_with_quotas: bool,
     /// The same for the pods' directories.
     pub root_disk_bytes: Option<u64>,
     /// `--uid-base`; else numbers that no other node on this machine has.
@@ -105,9 +102,6 @@ impl BulkheadOptions {
     fn mount_disks(&self, node: &TestNode, paths: &InstancePaths) -> Result<()> {
         if let Some(bytes) = self.state_disk_bytes {
             node.mount_small_disk(&paths.state, bytes)?;
-        }
-        if self.state_disk_with_quotas {
-            node.mount_disk_with_quotas(&paths.state)?;
         }
         if let Some(bytes) = self.root_disk_bytes {
             node.mount_small_disk(&paths.root, bytes)?;

@@ -288,37 +288,6 @@ impl TestNode {
         .with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))
     }
 
-    /// Mounts an ext4 that holds users to quotas, which has 512 MiB, for the processes of
-    /// the node. Its image is beside the directory.
-    ///
-    /// # Errors
-    /// When it cannot be made, for example because the kernel has no quotas.
-    pub fn mount_disk_with_quotas(&self, directory: &Path) -> Result<()> {
-        if self.namespaces.is_none() {
-            bail!("nothing is mounted on the machine itself");
-        }
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        let image = directory.with_extension("img");
-        fs::File::create(&image)?.set_len(512 << 20)?;
-        let made = Command::new("mkfs.ext4")
-            .args(["-q", "-O", "quota", "-E", "quotatype=usrquota"])
-            .arg(&image)
-            .output()?;
-        let mounted = self.run(|| {
-            Command::new("mount")
-                .args(["-o", "loop,usrquota"])
-                .args([&image, directory])
-                .output()
-        })??;
-        for (what, output) in [("make", made), ("mount", mounted)] {
-            if !output.status.success() {
-                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-                bail!("cannot {what} a disk with quotas: {errors}");
-            }
-        }
-        Ok(())
-    }
-
     /// From now on, changes below `directory` stay inside and are found by
     /// [`TestNode::changes`], as those below `/run` and `/var/lib` always are.
     ///

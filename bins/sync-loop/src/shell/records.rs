@@ -32,8 +32,7 @@ impl RecordsFile {
     /// The file in our state directory, which is read at once.
     pub(super) fn open(directory: &Path) -> RecordsFile {
         let file = StateFile::new(directory.join(FILE_NAME), VERSION)
-            .at_most(row(Process::SyncLoop).state_file_max_bytes())
-            .discarded_after_attempts();
+            .at_most(row(Process::SyncLoop).state_file_max_bytes());
         let remembered = match file.load() {
             Ok(records) => records.unwrap_or_default(),
             Err(error) => {
