@@ -56,12 +56,11 @@ const DOCUMENTATION: &str = "usr/share/doc/bulkhead";
 
 /// What is looked at by whoever installs it: paths, below the package's own directory of
 /// documents.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 5] = [
     "README.md",
     "docs/operating.md",
     "docs/compatibility.md",
     "docs/isolation.md",
-    "docs/attacks.md",
     "docs/architecture.md",
 ];
 
