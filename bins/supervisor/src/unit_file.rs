@@ -1,5 +1,4 @@
-//! Tests that hold together what the code does, the unit file that is shipped, and
-//! what docs/operating.md tells whoever writes another.
+//! Tests that hold together what the code does and the unit file that is shipped.
 
 use topology::PROCESSES;
 
@@ -8,7 +7,6 @@ use crate::policy::{STOP_GRACE, STOP_ORDER};
 
 const UNIT: &str = include_str!("../../../systemd/bulkhead.service");
 const PREPARE: &str = include_str!("../../../systemd/bundle/bulkhead-prepare.service");
-const PAGE: &str = include_str!("../../../docs/operating.md");
 
 /// What the unit file says of a setting.
 fn setting(name: &str) -> &'static str {
@@ -22,12 +20,6 @@ fn setting_of(unit: &'static str, name: &str) -> &'static str {
     let value = values.next().unwrap_or_else(|| panic!("no {name}="));
     assert_eq!(values.next(), None, "{name}= twice");
     value
-}
-
-/// The text between a heading of the page and the next one.
-fn section(heading: &str) -> &'static str {
-    let (_, rest) = PAGE.split_once(heading).expect(heading);
-    rest.split("\n#").next().unwrap_or_default()
 }
 
 #[test]
@@ -64,48 +56,6 @@ fn all_processes_together_get_what_the_topology_allows_each() {
     assert_eq!(setting("TasksMax").parse(), Ok(tasks));
     // Otherwise systemd would stop all when the kernel kills one.
     assert_eq!(setting("OOMPolicy"), "continue");
-}
-
-#[test]
-fn the_operating_page_shows_the_settings_of_the_unit_file() {
-    let shown: Vec<(&str, &str)> = section("### Under systemd")
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .filter_map(|code| code.split_once('='))
-        .filter(|(name, value)| {
-            name.starts_with(char::is_uppercase)
-                && name.contains(char::is_lowercase)
-                && !value.is_empty()
-        })
-        .collect();
-    for (name, value) in &shown {
-        assert_eq!(setting(name), *value, "{name}");
-    }
-    for name in [
-        "Type",
-        "KillMode",
-        "TimeoutStopSec",
-        "WatchdogSec",
-        "ExecReload",
-        "Restart",
-        "RestartPreventExitStatus",
-        "StartLimitIntervalSec",
-        "MemoryMax",
-        "TasksMax",
-        "OOMPolicy",
-    ] {
-        assert!(shown.iter().any(|(found, _)| *found == name), "{name}");
-    }
-}
-
-#[test]
-fn the_operating_page_lists_every_exit_code() {
-    let listed: Vec<u8> = section("## Exit codes of the supervisor")
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
-        .collect();
-    assert_eq!(listed, EXIT_CODES.map(|row| row.code));
 }
 
 #[test]
