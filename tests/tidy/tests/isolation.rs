@@ -1,10 +1,10 @@
 //! docs/isolation.md says what each process may do and who may call whom. It must say
 //! what the topology says; and a row that permits more than the document must show.
 
-use tidy::{has_test, read};
+use tidy::read;
 use topology::{
-    Access, Caller, Capability, ConnectionBudget, Namespace, Need, PROCESSES, Place, PlaceRow,
-    Process, ProcessRow, ServiceRow,
+    Access, Caller, Capability, Namespace, Need, PROCESSES, Place, PlaceRow, Process, ProcessRow,
+    ServiceRow,
 };
 
 /// The part of a document below a heading, up to the next heading.
@@ -89,8 +89,8 @@ fn capabilities(rows: &[ProcessRow]) -> Vec<String> {
     lines
 }
 
-/// Services with their callers and budgets.
-fn services(rows: &[ProcessRow]) -> Vec<(&ServiceRow, &str, String)> {
+/// Services with their callers.
+fn services(rows: &[ProcessRow]) -> Vec<(&str, String)> {
     let services = rows.iter().flat_map(|row| row.services);
     services
         .map(|service| {
@@ -103,7 +103,7 @@ fn services(rows: &[ProcessRow]) -> Vec<(&ServiceRow, &str, String)> {
                     Caller::Operator => "bulkhead".to_owned(),
                 })
                 .collect();
-            (service, name, callers.join(", "))
+            (name, callers.join(", "))
         })
         .collect()
 }
@@ -125,17 +125,7 @@ fn not_told(rows: &[ProcessRow]) -> Vec<String> {
         }
     }
     let calls = section(&isolation, "## Who may call whom");
-    let budgets = section(&isolation, "### Budgets");
-    for (user, uid) in [("root", 0), ("any other", 1)] {
-        let budget = ConnectionBudget::of(uid);
-        let [unread, a_second] = [budget.unread_bytes, budget.bytes_a_second].map(|it| it >> 20);
-        let (at_once, reason) = (budget.at_once, budget.reason);
-        let row = format!("| {user} | {at_once} | {unread} MiB | {a_second} MiB | {reason} |");
-        if !budgets.contains(&row) {
-            missing.push(row);
-        }
-    }
-    for (service, name, callers) in services(rows) {
+    for (name, callers) in services(rows) {
         let is_of_it = |line: &&str| {
             let cell = line.split('|').nth(2).unwrap_or_default().trim();
             cell.split(':').next() == Some(name)
@@ -144,44 +134,8 @@ fn not_told(rows: &[ProcessRow]) -> Vec<String> {
         if !row.ends_with(&format!("| {callers} |")) {
             missing.push(format!("{name} is called by {callers}"));
         }
-        let budget = service.budget;
-        let (at_once, a_second) = (budget.at_once, budget.a_second);
-        let row = format!("| {name} | {at_once} | {a_second} | {} |", budget.reason);
-        if !budgets.contains(&row) {
-            missing.push(row);
-        }
     }
     missing
-}
-
-/// What is not there of the tests that a row names, each linked with its file, or as a file.
-fn tests_not_there(row: &str) -> Vec<&str> {
-    let cells = row.trim_end_matches(" |").rsplit(" | ").next();
-    let links = cells.unwrap_or_default().split(", ");
-    let is_there = |link: &&str| {
-        let link = link.strip_prefix("[`").and_then(|it| it.strip_suffix(')'));
-        link.and_then(|it| it.split_once("`](../"))
-            .is_some_and(|(name, file)| {
-                let source = read(file);
-                has_test(&source, name) || (file.ends_with(&format!("/{name}")))
-            })
-    };
-    links.filter(|link| !is_there(link)).collect()
-}
-
-#[test]
-fn each_test_that_it_names_is_there() {
-    let isolation = read("docs/isolation.md");
-    let rows = table(&isolation, "## What holds, and the test that shows it");
-    assert!(rows.len() > 10, "{rows:?}");
-    for row in rows {
-        assert_eq!(tests_not_there(row), [""; 0], "{row}");
-    }
-    let file = "../tests/tidy/tests/isolation.rs";
-    let here = format!("[`it_says_what_the_topology_says`]({file})");
-    let row = format!("| a | {here}, [`isolation.rs`]({file}), [`table`]({file}), `table` |");
-    let missing = [format!("[`table`]({file})"), "`table`".to_owned()];
-    assert_eq!(tests_not_there(&row), missing);
 }
 
 /// Who has no row in the table of what a break-in gives.
@@ -189,8 +143,6 @@ fn without_what_a_break_in_gives(isolation: &str) -> Vec<String> {
     let rows = table(isolation, "## What a break-in gives");
     let processes = PROCESSES.iter().map(|row| row.process.name());
     processes
-        // It is of no process of the topology, but runs as root.
-        .chain(["bulkhead-watch.service"])
         .map(|name| format!("| **{name}**"))
         .filter(|begin| !rows.iter().any(|row| row.starts_with(begin)))
         .collect()
@@ -251,8 +203,6 @@ fn a_weaker_row_shows() {
         with(Process::StatusSyncer, |row| row.oom_score_adj = -1000),
         with_service(Process::PodWorkerPool, |it| it.callers = STRANGER),
         with_service(Process::Supervisor, |it| it.callers = STRANGER),
-        with_service(Process::Pleg, |it| it.budget.at_once = u16::MAX),
-        with_service(Process::PodWorkerPool, |it| it.budget.a_second = u32::MAX),
     ];
     for (number, rows) in weaker.iter().enumerate() {
         assert_ne!(not_told(rows), Vec::<String>::new(), "number {number}");
