@@ -16,7 +16,7 @@ use crate::cgroups::Cgroups;
 use crate::degradation::Degradation;
 use crate::directories::node_config_path;
 use crate::failure::Failure;
-use crate::listeners::{Harm, Listeners};
+use crate::listeners::Listeners;
 use crate::log_pipe::LogPipe;
 use crate::namespaces::Namespaces;
 use crate::oom_score::OomScores;
@@ -131,8 +131,8 @@ impl Launcher {
         }
     }
 
-    /// Makes the socket of a process anew where a run has harmed it.
-    pub(crate) fn repair_socket(&mut self, process: Process) -> io::Result<Option<Harm>> {
+    /// Makes the socket of a process anew where nobody can connect to it any more.
+    pub(crate) fn repair_socket(&mut self, process: Process) -> io::Result<bool> {
         self.listeners.repair(process)
     }
 

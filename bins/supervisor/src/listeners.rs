@@ -1,20 +1,17 @@
 //! The listening sockets of all processes. They stay open as long as the supervisor
 //! runs: callers queue while a process restarts.
 //!
-//! A process shares its socket with the supervisor and with its next run, and so can
-//! harm it for good: `shutdown(2)` makes the kernel refuse all callers, `listen(2)`
-//! makes the queue short, and flags of the open file hold for everybody. So each
-//! socket is looked at when a run has ended, and made anew where it is not as it was.
+//! A process shares its socket with the supervisor and with its next run, and so can have
+//! the kernel refuse all callers (`shutdown(2)`). So each socket is looked at before a start,
+//! and made anew where nobody can connect any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
+use nix::sys::socket::{Backlog, listen};
 use node_config::NodeConfig;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use topology::{Identities, Process, SOCKET_BACKLOG};
@@ -29,60 +26,6 @@ const SOCKET_MODE: u32 = 0o600;
 /// on who may call nothing.
 const MODE_WITHOUT_LISTS: u32 = 0o666;
 
-/// What a run of a process has done to its socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
-    /// `shutdown(2)`.
-    ShutDown,
-    /// `listen(2)`, which also says how many callers may queue.
-    Backlog,
-    /// `fcntl(2)`: for example `O_ASYNC`, which sends signals to later runs.
-    Flags,
-    /// The file at its path is gone, or another one.
-    Path,
-}
-
-impl fmt::Display for Harm {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Harm::ShutDown => "was shut down",
-            Harm::Backlog => "had its queue changed",
-            Harm::Flags => "had its flags changed",
-            Harm::Path => "was gone from its path",
-        })
-    }
-}
-
-/// What can be seen of a listening socket without using it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
-    /// Whether callers are refused since it was shut down.
-    is_shut_down: bool,
-    /// Who last called `listen(2)`.
-    listened_by: i32,
-    /// Flags of the open file that last over a restart and mean something.
-    flags: OFlag,
-    /// Device and inode of the file at its path.
-    file: Option<(u64, u64)>,
-}
-
-impl Look {
-    /// In what it differs from one that was harmless, worst first.
-    fn harm_since(&self, made: &Look) -> Option<Harm> {
-        if self.is_shut_down {
-            Some(Harm::ShutDown)
-        } else if self.listened_by != made.listened_by {
-            Some(Harm::Backlog)
-        } else if self.flags != made.flags {
-            Some(Harm::Flags)
-        } else if self.file != made.file {
-            Some(Harm::Path)
-        } else {
-            None
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Listening {
     socket: UnixListener,
@@ -91,8 +34,8 @@ struct Listening {
     callers: BTreeSet<u32>,
     /// Whether nobody else can.
     is_closed_to_others: bool,
-    /// As it was when it was made.
-    made: Look,
+    /// Device and inode of the file at its path.
+    file: (u64, u64),
 }
 
 impl Listening {
@@ -114,35 +57,28 @@ impl Listening {
             std::fs::set_permissions(&new, mode)?;
         }
         std::fs::rename(&new, &path)?;
-        let made = look(&socket, &path)?;
+        let named = std::fs::symlink_metadata(&path)?;
         Ok(Listening {
             socket,
             path,
             callers,
             is_closed_to_others,
-            made,
+            file: (named.dev(), named.ino()),
         })
     }
-}
 
-fn look(socket: &UnixListener, path: &Path) -> io::Result<Look> {
-    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
-    poll(&mut polled, Some(&Timespec::default()))?;
-    let seen = polled[0].revents();
-    let listener = getsockopt(socket, sockopt::PeerCredentials)?;
-    // Each run sets this one for itself.
-    let flags = OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?) - OFlag::O_NONBLOCK;
-    let file = match std::fs::symlink_metadata(path) {
-        Ok(file) => Some((file.dev(), file.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    Ok(Look {
-        is_shut_down: seen.intersects(PollFlags::RDHUP | PollFlags::HUP),
-        listened_by: listener.pid(),
-        flags,
-        file,
-    })
+    /// Whether callers can still connect: it was not shut down, and its path leads to it.
+    fn accepts(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec::default()))?;
+        let ended = PollFlags::RDHUP | PollFlags::HUP;
+        let file = match std::fs::symlink_metadata(&self.path) {
+            Ok(file) => Some((file.dev(), file.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(!polled[0].revents().intersects(ended) && file == Some(self.file))
+    }
 }
 
 /// The listening sockets of all processes, the supervisor's own included.
@@ -197,21 +133,20 @@ impl Listeners {
         })
     }
 
-    /// Makes the socket of a process anew where a run has harmed it, and says how. Who
-    /// queued in the old one is cut off and connects again, by the path.
+    /// Makes the socket of a process anew where nobody can connect to it any more; whether it
+    /// was. Callers that queued in the old one are cut off and connect again, by the path.
     ///
     /// # Errors
     /// When it cannot be looked at, or made anew.
-    pub(crate) fn repair(&mut self, process: Process) -> io::Result<Option<Harm>> {
+    pub(crate) fn repair(&mut self, process: Process) -> io::Result<bool> {
         let Some(listening) = self.0.get_mut(&process) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let found = look(&listening.socket, &listening.path)?;
-        let harm = found.harm_since(&listening.made);
-        if harm.is_some() {
-            *listening = Listening::open(listening.path.clone(), listening.callers.clone())?;
+        if listening.accepts()? {
+            return Ok(false);
         }
-        Ok(harm)
+        *listening = Listening::open(listening.path.clone(), listening.callers.clone())?;
+        Ok(true)
     }
 }
 
@@ -226,6 +161,8 @@ mod tests {
     use nix::sys::socket::{self, shutdown};
     use std::os::fd::AsRawFd as _;
     use tempfile::TempDir;
+
+    use std::path::Path;
 
     use super::*;
 
@@ -268,17 +205,15 @@ mod tests {
     #[test]
     fn a_socket_that_was_used_as_it_should_be_is_kept() {
         let (directory, mut listeners) = one();
-        let before = listeners.0[&Process::Pleg].made;
         let _queued = UnixStream::connect(directory.path().join("pleg.sock")).unwrap();
         for is_set in [true, false] {
             let listener = listeners.get(Process::Pleg).unwrap();
             listener.set_nonblocking(is_set).unwrap();
-            assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
+            assert!(!listeners.repair(Process::Pleg).unwrap());
         }
         let listener = listeners.get(Process::Pleg).unwrap();
         let _accepted = listener.accept().unwrap();
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
-        assert_eq!(listeners.0[&Process::Pleg].made, before);
+        assert!(!listeners.repair(Process::Pleg).unwrap());
         serves(&directory, &listeners);
     }
 
@@ -289,7 +224,7 @@ mod tests {
         let before = access::lists(&path);
         assert!(listeners.degradation().is_none());
         shut_down(&listeners, socket::Shutdown::Both);
-        assert!(listeners.repair(Process::Pleg).unwrap().is_some());
+        assert!(listeners.repair(Process::Pleg).unwrap());
         assert_eq!(access::lists(&path), before);
         assert!(before.is_some());
     }
@@ -319,12 +254,9 @@ mod tests {
         for how in [socket::Shutdown::Read, socket::Shutdown::Both] {
             let (directory, mut listeners) = one();
             shut_down(&listeners, how);
-            assert_eq!(
-                listeners.repair(Process::Pleg).unwrap(),
-                Some(Harm::ShutDown)
-            );
+            assert!(listeners.repair(Process::Pleg).unwrap());
             serves(&directory, &listeners);
-            assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
+            assert!(!listeners.repair(Process::Pleg).unwrap());
         }
     }
 
@@ -332,18 +264,8 @@ mod tests {
     fn a_socket_that_was_shut_down_for_writing_alone_serves_on() {
         let (directory, mut listeners) = one();
         shut_down(&listeners, socket::Shutdown::Write);
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
+        assert!(!listeners.repair(Process::Pleg).unwrap());
         serves(&directory, &listeners);
-    }
-
-    #[test]
-    fn a_socket_with_other_flags_is_made_anew() {
-        let (directory, mut listeners) = one();
-        let listener = listeners.get(Process::Pleg).unwrap();
-        fcntl(listener, FcntlArg::F_SETFL(OFlag::O_ASYNC)).unwrap();
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), Some(Harm::Flags));
-        serves(&directory, &listeners);
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
     }
 
     #[test]
@@ -351,26 +273,10 @@ mod tests {
         let (directory, mut listeners) = one();
         let path = directory.path().join("pleg.sock");
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), Some(Harm::Path));
+        assert!(listeners.repair(Process::Pleg).unwrap());
         std::fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
-        assert_eq!(listeners.repair(Process::Pleg).unwrap(), Some(Harm::Path));
+        assert!(listeners.repair(Process::Pleg).unwrap());
         serves(&directory, &listeners);
-    }
-
-    #[test]
-    fn who_called_listen_last_is_harm_unless_it_was_the_supervisor() {
-        let made = Look {
-            is_shut_down: false,
-            listened_by: 7,
-            flags: OFlag::O_RDWR,
-            file: Some((1, 2)),
-        };
-        let of_another = Look {
-            listened_by: 8,
-            ..made
-        };
-        assert_eq!(made.harm_since(&made), None);
-        assert_eq!(of_another.harm_since(&made), Some(Harm::Backlog));
     }
 }

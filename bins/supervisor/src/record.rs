@@ -69,18 +69,6 @@ impl Record {
         self.restarts.push_back(now);
     }
 
-    /// Adds to what is said of its last ending, here and in the list of crashes.
-    pub(crate) fn add_to_last_ending(&mut self, text: &str, crashes: &mut CrashRing) {
-        if let Some(last) = &mut self.last_ending {
-            let new = Arc::new(EndingRecord {
-                reason: format!("{}; {text}", last.reason),
-                ..EndingRecord::clone(last)
-            });
-            crashes.replace(last, &new);
-            *last = new;
-        }
-    }
-
     /// Restarts since the supervisor started.
     #[must_use]
     pub(crate) fn restarts_total(&self) -> u64 {
@@ -110,14 +98,6 @@ impl CrashRing {
             self.0.remove(oldest);
         }
         self.0.push_back((process, ending));
-    }
-
-    fn replace(&mut self, old: &Arc<EndingRecord>, new: &Arc<EndingRecord>) {
-        for (_process, ending) in &mut self.0 {
-            if Arc::ptr_eq(ending, old) {
-                *ending = Arc::clone(new);
-            }
-        }
     }
 
     /// Newest first.

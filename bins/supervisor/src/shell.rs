@@ -233,7 +233,6 @@ impl Shell {
             return Event::Occupied;
         }
         self.note_left_over(process, left);
-        // What was left may have harmed it since the end.
         if let Err(reason) = self.repair_socket(process) {
             self.note_ending(process, None, reason, 0, Duration::ZERO, true);
             return Event::LaunchFailed;
@@ -272,22 +271,21 @@ impl Shell {
         }
     }
 
-    /// Makes the socket of a process anew where a run has harmed it, and says so in
-    /// the record of its end. An error is logged, and says why that cannot be.
+    /// Makes the socket of a process anew where nobody can connect to it any more. An error
+    /// is logged, and says why that cannot be.
     fn repair_socket(&mut self, process: Process) -> Result<(), String> {
-        let harm = self.launcher.repair_socket(process).map_err(|error| {
-            let reason = format!("cannot make its socket anew: {error}");
-            tracing::error!(%process, "{reason}");
-            reason
-        })?;
-        if let Some(harm) = harm {
-            let text = format!("its socket {harm} and was made anew");
-            tracing::warn!(%process, "{text}");
-            if let Some(record) = self.records.get_mut(&process) {
-                record.add_to_last_ending(&text, &mut self.crashes);
+        match self.launcher.repair_socket(process) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                tracing::warn!(%process, "nobody could connect to its socket, which was made anew");
+                Ok(())
+            }
+            Err(error) => {
+                let reason = format!("cannot make its socket anew: {error}");
+                tracing::error!(%process, "{reason}");
+                Err(reason)
             }
         }
-        Ok(())
     }
 
     /// Takes leave of everything that has ended, orphans included.
@@ -345,8 +343,6 @@ impl Shell {
             tracing::warn!(%process, %pid, reason, "ended");
         }
         self.note_ending(process, Some(ending), reason, pid.as_raw(), uptime, !asked);
-        // Where it cannot be, it is tried again before the next start.
-        drop(self.repair_socket(process));
         self.apply(FleetEvent::Of(process, Event::Ended(ending)));
         self.apply(FleetEvent::Tick);
     }

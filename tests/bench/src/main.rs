@@ -97,15 +97,10 @@ const ALL: &[Measurement] = &[
     Measurement::BundleKills,
     Measurement::Idle,
     Measurement::Memory,
-    Measurement::Attacks,
 ];
 
 /// Those that take long, and are not made unless asked for.
-const WHEN_ASKED_FOR: &[Measurement] = &[
-    Measurement::Kills,
-    Measurement::BundleKills,
-    Measurement::Attacks,
-];
+const WHEN_ASKED_FOR: &[Measurement] = &[Measurement::Kills, Measurement::BundleKills];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();

@@ -8,12 +8,6 @@ use std::time::Duration;
 pub(crate) struct Samples(Vec<Duration>);
 
 impl Samples {
-    pub(crate) fn of(samples: &[Duration]) -> Samples {
-        let mut samples = samples.to_vec();
-        samples.sort();
-        Samples(samples)
-    }
-
     pub(crate) fn push(&mut self, sample: Duration) {
         self.0.push(sample);
         self.0.sort();

@@ -158,16 +158,6 @@ impl Node {
         self.wait_for(|_status| true).await;
     }
 
-    /// Starts in its place who watches where systemd supervises, and returns its pid.
-    pub(crate) fn start_watching(&mut self) -> u32 {
-        let errors = File::create(self.path("supervisor.err")).unwrap();
-        let mut command = self.command();
-        let watching = spawn(command.arg("--watch").stderr(errors));
-        let pid = watching.id();
-        self.supervisor = Some(watching);
-        pid
-    }
-
     /// A started one whose processes are all ready.
     pub(crate) async fn ready() -> Node {
         let mut node = Node::prepare();
@@ -249,16 +239,6 @@ impl Node {
         };
         self.until(|| found().is_some()).await;
         found().unwrap()
-    }
-
-    /// The processes that share a cgroup of tasks with this one.
-    pub(crate) fn members_of_cgroup(&self, pid: u32) -> Vec<u32> {
-        let mut members = Vec::new();
-        for cgroup in cgroups_of(pid) {
-            let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap();
-            members.extend(listed.lines().map(|line| line.parse::<u32>().unwrap()));
-        }
-        members
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -6,10 +6,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::Command;
 
 use listenfd::ListenFd;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, Backlog, Shutdown, SockFlag, SockType, UnixAddr, connect, listen, shutdown,
-    socket,
+    AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, connect, shutdown, socket,
 };
 use nix::unistd::getpid;
 
@@ -23,8 +21,8 @@ pub(super) async fn behave(process: &str, words: &[&str]) {
             eprintln!("{} escaped {}", getpid(), escaped.unwrap().id());
             serve(process).await;
         }
-        ["harm", how] => {
-            harm_listener(how);
+        ["harm"] => {
+            harm_listener();
             exit(1);
         }
         ["answer"] => {
@@ -66,16 +64,9 @@ pub(super) async fn behave(process: &str, words: &[&str]) {
 }
 
 /// What the kernel lets a process do to the socket that it shares with its next run.
-fn harm_listener(how: &str) {
+fn harm_listener() {
     let listener = ListenFd::from_env().take_unix_listener(0).unwrap().unwrap();
-    match how {
-        "shutdown" => shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap(),
-        "queue" => listen(&listener, Backlog::new(0).unwrap()).unwrap(),
-        "flags" => {
-            fcntl(&listener, FcntlArg::F_SETFL(OFlag::O_ASYNC)).unwrap();
-        }
-        other => panic!("unknown harm {other:?}"),
-    }
+    shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
 }
 
 /// A connection that is queued, or an error where the queue is full.
