@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::broker::SUBCOMMAND;
 use crate::logs::selector::Selector;
 use crate::top::reading::SortBy;
 
@@ -84,31 +83,6 @@ pub(crate) enum Command {
     Policy(PolicyOptions),
     /// Prints a completion script for a shell.
     Completion(CompletionOptions),
-    /// Connects for another `bulkhead`, which has no privileges.
-    #[command(hide = true, name = SUBCOMMAND)]
-    Connect,
-}
-
-impl Command {
-    /// Whether it only asks processes and prints: it reads no file of root's.
-    pub(crate) fn needs_no_privileges(&self) -> bool {
-        match self {
-            Command::Status(_)
-            | Command::Pods(_)
-            | Command::Describe(_)
-            | Command::Top(_)
-            | Command::Timeline(_)
-            | Command::Logs(_)
-            | Command::Events(_)
-            | Command::Restart(_)
-            | Command::Reload
-            | Command::Crashes(_)
-            | Command::Loop(_) => true,
-            // `policy show` reads the policy's file where nobody tells what is in force.
-            Command::Check(_) | Command::Policy(_) | Command::Completion(_) => false,
-            Command::Connect => false,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipc::{CallError, Channel, Collected, Message, Network};
@@ -12,7 +11,6 @@ use tonic::{Code, Response, Status, Streaming};
 use topology::Process;
 
 use crate::Failure;
-use crate::broker::Broker;
 use crate::escape::plain;
 use crate::output::note;
 
@@ -35,8 +33,6 @@ pub(crate) const REOPEN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Connection {
     network: Network,
-    /// Who connects; `None` when this process does.
-    broker: Option<Arc<Broker>>,
     run_dir: PathBuf,
 }
 
@@ -44,18 +40,6 @@ impl Connection {
     pub(crate) fn new(run_dir: &Path) -> Connection {
         Connection {
             network: Network::unix(run_dir),
-            broker: None,
-            run_dir: run_dir.to_owned(),
-        }
-    }
-
-    /// Connections that a broker makes.
-    pub(crate) fn through(run_dir: &Path, broker: Broker) -> Connection {
-        let broker = Arc::new(broker);
-        let connector = Arc::clone(&broker);
-        Connection {
-            network: Network::through(move |process| connector.connect(process)),
-            broker: Some(broker),
             run_dir: run_dir.to_owned(),
         }
     }
@@ -72,11 +56,7 @@ impl Connection {
     /// not be used.
     pub(crate) fn channel(&self, process: Process) -> Result<Channel, Failure> {
         let socket = self.run_dir.join(process.socket_file_name());
-        let connected = match &self.broker {
-            Some(broker) => broker.connect(process),
-            None => UnixStream::connect(&socket),
-        };
-        match connected {
+        match UnixStream::connect(&socket) {
             Ok(_) => Ok(self.network.channel(process)),
             Err(error) => Err(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::NotRunning {

@@ -1,7 +1,6 @@
 //! The command line for people: what each process and each pod is doing and why.
 //!
-//! `arguments` is what can be typed, `connection` reaches the processes by connections
-//! that `broker` makes, `reader` reads the status for who is not root, and
+//! `arguments` is what can be typed, `connection` reaches the processes, `reader` reads the status for who is not root, and
 //! each command has a file of its own (`bundle` has those that systemd answers where it
 //! supervises, in the words of `systemd`): it asks, and a pure function renders. It
 //! holds no state and decides nothing about pods. What comes from elsewhere is shown on a
@@ -9,7 +8,6 @@
 //! once more all that it is given.
 
 mod arguments;
-mod broker;
 mod bundle;
 mod check;
 mod connection;
@@ -42,7 +40,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use arguments::Command;
-use broker::Broker;
 use connection::Connection;
 use output::{Output, note};
 use top::Supervision;
@@ -54,10 +51,8 @@ pub fn main() -> ExitCode {
     if let Some(outcome) = bundle::answer(&arguments, Output::standard()) {
         return ended(outcome);
     }
-    // As who runs this, so before the privileges go.
     let supervision = Supervision::of(&arguments);
-    // Before there are other threads, which would keep their privileges.
-    let connection = connection(&arguments);
+    let connection = Connection::new(&arguments.run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -88,23 +83,6 @@ fn ended(outcome: Result<ExitCode, Failure>) -> ExitCode {
     }
 }
 
-/// The way to the processes. Commands that ask them have no privileges from here on;
-/// those that read files keep theirs.
-fn connection(arguments: &Arguments) -> Connection {
-    let direct = Connection::new(&arguments.run_dir);
-    if !arguments.command.needs_no_privileges() {
-        return direct;
-    }
-    match Broker::start(&arguments.run_dir) {
-        Ok(Some(broker)) => Connection::through(&arguments.run_dir, broker),
-        Ok(None) => direct,
-        Err(error) => {
-            note(&format!("it goes on with root's privileges: {error}"));
-            direct
-        }
-    }
-}
-
 async fn run(
     arguments: &Arguments,
     connection: &Connection,
@@ -130,14 +108,6 @@ async fn run(
         }
         Command::Policy(options) => {
             policy::policy(&arguments.run_dir, connection, options, output).await
-        }
-        Command::Connect => {
-            let served = broker::serve(&arguments.run_dir);
-            served.map_err(|source| Failure::Local {
-                action: "serve connections on standard input".to_owned(),
-                source,
-            })?;
-            Ok(ExitCode::SUCCESS)
         }
         Command::Completion(options) => {
             let mut script = Vec::new();

@@ -5,7 +5,6 @@ mod processes;
 pub(crate) mod reading;
 mod screen;
 
-use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,13 +30,7 @@ pub(crate) enum Supervision {
     /// Our supervisor.
     Ours,
     /// systemd, asked by this.
-    Systemd {
-        ask: fn() -> Result<Asked, Failure>,
-        /// The first question, which was put as who runs this.
-        first: RefCell<Option<Asked>>,
-        /// What it told last: who has no privileges may be told nothing.
-        last: Box<RefCell<v1::SupervisorStatus>>,
-    },
+    Systemd(fn() -> Result<Asked, Failure>),
 }
 
 impl Supervision {
@@ -48,11 +41,7 @@ impl Supervision {
         if !is_wanted || !bundle::is_supervised_by_systemd(&arguments.run_dir) {
             return Supervision::Ours;
         }
-        Supervision::Systemd {
-            ask,
-            first: RefCell::new(ask().ok()),
-            last: Box::default(),
-        }
+        Supervision::Systemd(ask)
     }
 
     /// The processes that run.
@@ -68,14 +57,14 @@ impl Supervision {
                 });
                 Ok(processes::read(&status.await?, now()))
             }
-            Supervision::Systemd { ask, first, last } => {
-                let asked = first.take().map_or_else(ask, Ok);
-                let answer = move || asked?.answer();
-                let shown = tokio::task::spawn_blocking(answer).await;
-                if let Ok(Ok(shown)) = shown {
-                    last.replace(bundle::processes(&shown));
-                }
-                Ok(processes::read(&last.borrow(), now()))
+            Supervision::Systemd(ask) => {
+                let ask = *ask;
+                let shown = tokio::task::spawn_blocking(move || ask()?.answer()).await;
+                let shown = shown.map_err(|error| Failure::Local {
+                    action: "ask systemd".to_owned(),
+                    source: error.into(),
+                })?;
+                Ok(processes::read(&bundle::processes(&shown?), now()))
             }
         }
     }
@@ -140,18 +129,12 @@ mod tests {
         let connection = Connection::new(nowhere.path());
         let ours = Supervision::Ours.processes(&connection).await;
         assert!(matches!(ours, Err(Failure::NotRunning { .. })));
-        let answer = format!("Id=bulkhead-pleg.service\nMainPID={}", std::process::id());
-        let words = ["%s".to_owned(), answer];
-        let systemd = Supervision::Systemd {
-            ask: || asked("false", &[], ANSWER_WAIT),
-            first: RefCell::new(asked("printf", &words, ANSWER_WAIT).ok()),
-            last: Box::default(),
-        };
-        // Whoever asks later may be told nothing.
-        for _ in 0..2 {
-            let read = systemd.processes(&connection).await.unwrap();
-            let names: Vec<_> = read.iter().map(|it| (it.name.as_str(), it.pid)).collect();
-            assert_eq!(names, [("pleg", std::process::id())]);
-        }
+        let systemd = Supervision::Systemd(|| {
+            let words = ["Id=bulkhead-pleg.service\nMainPID=1".to_owned()];
+            asked("printf", &words, ANSWER_WAIT)
+        });
+        let read = systemd.processes(&connection).await.unwrap();
+        let names: Vec<_> = read.iter().map(|it| (it.name.as_str(), it.pid)).collect();
+        assert_eq!(names, [("pleg", 1)]);
     }
 }

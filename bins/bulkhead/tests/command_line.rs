@@ -279,50 +279,6 @@ async fn watched_events_go_on_when_their_reader_was_too_slow() {
     assert!(watch.runs());
 }
 
-/// What an exploit in the command line would have: nothing of root's but connections.
-#[tokio::test]
-async fn whoever_prints_what_pods_say_has_no_privileges() {
-    let mut node = Node::empty();
-    let happenings = FakeHappenings {
-        before: &[("web", "Started", 1)],
-        now: &[],
-    };
-    let process = Process::StatusSyncer;
-    node.serve(process, Routes::new(StatusesServer::new(happenings)));
-    let mut watch = node.watch(&["events", "--watch"]);
-    watch.line().await;
-    let threads = std::fs::read_dir(format!("/proc/{}/task", watch.pid())).unwrap();
-    for thread in threads {
-        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-        for line in [
-            "Uid:\t65534\t65534\t65534\t65534",
-            "Gid:\t65534\t65534\t65534\t65534",
-            "Groups:\t ",
-            "CapPrm:\t0000000000000000",
-            "CapEff:\t0000000000000000",
-            "NoNewPrivs:\t1",
-        ] {
-            assert!(status.lines().any(|it| it == line), "{line}: {status}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn where_the_kernel_leaves_it_its_privileges_that_is_said() {
-    let node = node(v1::ProcessState::Ready);
-    let command = node.command(&["pods"]);
-    let output = Command::new("setpriv")
-        .args(["--bounding-set", "-setgid,-setuid"])
-        .args(["--inh-caps", "-setgid,-setuid"])
-        .arg(command.as_std().get_program())
-        .args(command.as_std().get_args())
-        .output();
-    let output = output.await.unwrap();
-    let told = stderr(&output);
-    assert_eq!(code(&output), 0, "{told}");
-    assert!(told.contains("it goes on with root's privileges"), "{told}");
-}
-
 #[tokio::test]
 async fn watched_events_of_one_pod_are_only_those() {
     let mut node = Node::empty();

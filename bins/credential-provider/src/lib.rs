@@ -5,8 +5,6 @@
 //! - `cache`: which answers still count for which images (pure);
 //! - `programs`: which programs are asked for an image, each once at a time;
 //! - `run`: running one of them, within bounds;
-//! - `mark`: finding what it has started, wherever that has gone;
-//! - `leftovers`: what programs leave in `/tmp` and its kin;
 //! - `server`: the service; [`serve`] is the process around it.
 //!
 //! It is a process of its own so that pod-worker-pool, which is root, starts no programs.
@@ -15,8 +13,6 @@
 
 mod cache;
 mod exchange;
-mod leftovers;
-mod mark;
 mod programs;
 mod run;
 mod server;

@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use trusted_path::PathError;
 
 use crate::exchange::MAX_ANSWER_BYTES;
-use crate::mark::Mark;
 
 /// A kubelet's, too.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -133,9 +132,8 @@ impl Runner {
     ) -> Result<Vec<u8>, RunError> {
         let running = async {
             let path = self.directory.join(&provider.name);
-            let mark = Mark::new();
-            let child = self.start(provider, &path, &mark)?;
-            exchange(&provider.name, child, mark, request).await
+            let child = self.start(provider, &path)?;
+            exchange(&provider.name, child, request).await
         };
         let outcome = tokio::time::timeout_at(turn.deadline, running).await;
         outcome.unwrap_or(Err(RunError::Deadline))
@@ -143,12 +141,7 @@ impl Runner {
 
     /// To be called on the thread that lives as long as the process: the kernel ends the
     /// program with the thread that started it.
-    fn start(
-        &self,
-        provider: &CredentialProvider,
-        path: &Path,
-        mark: &Mark,
-    ) -> Result<Child, RunError> {
+    fn start(&self, provider: &CredentialProvider, path: &Path) -> Result<Child, RunError> {
         let failed = |source| RunError::Start {
             path: path.to_owned(),
             source,
@@ -160,7 +153,6 @@ impl Runner {
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .envs(&provider.env)
-            .envs([mark.variable()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -179,27 +171,21 @@ impl From<PathError> for RunError {
     }
 }
 
-/// Kills a process group when it is dropped, and who has left it; tokio reaps its leader.
-/// Nobody else gets the number while a process of the group is left, or its leader is not
+/// Kills a process group when it is dropped; tokio reaps its leader. What has left the group
+/// ends with the cgroup of this process. Nobody else gets the number while a process of the group is left, or its leader is not
 /// reaped; and when that is over, the group is killed in the same poll that saw the end.
-struct Started(Pid, Mark);
+struct Started(Pid);
 
 impl Drop for Started {
     fn drop(&mut self) {
         // There may be nobody left.
         let _ = killpg(self.0, Signal::SIGKILL);
-        self.1.kill_all();
     }
 }
 
-async fn exchange(
-    name: &str,
-    mut child: Child,
-    mark: Mark,
-    request: &[u8],
-) -> Result<Vec<u8>, RunError> {
+async fn exchange(name: &str, mut child: Child, request: &[u8]) -> Result<Vec<u8>, RunError> {
     let id = child.id().map(u32::cast_signed);
-    let _started = id.map(|id| Started(Pid::from_raw(id), mark));
+    let _started = id.map(|id| Started(Pid::from_raw(id)));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         return Err(RunError::Read(io::ErrorKind::BrokenPipe.into()));

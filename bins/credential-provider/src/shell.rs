@@ -5,7 +5,6 @@ use node_config::CredentialProviders;
 use process::Context;
 use tonic::service::Routes;
 
-use crate::leftovers::Leftovers;
 use crate::programs::Programs;
 use crate::server::Server;
 
@@ -48,7 +47,6 @@ pub async fn serve(context: Context) -> Result<(), Error> {
     let server = CredentialProviderServer::new(Server(Programs::new(configured, OWNER)))
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_ANSWER_BYTES);
-    let leftovers = Leftovers::new(&context.clock);
     let serving = ipc::serve(
         context.process,
         context.identities,
@@ -61,6 +59,5 @@ pub async fn serve(context: Context) -> Result<(), Error> {
     tokio::select! {
         result = serving => Ok(result?),
         never = context.lifecycle.keep_beating() => match never {},
-        never = leftovers.run() => match never {},
     }
 }

@@ -1,8 +1,6 @@
 //! Reaching another process.
 
-use std::fmt;
 use std::io;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,19 +29,6 @@ enum Transport {
         client: Process,
         peer: Peer,
     },
-    Through(Connector),
-}
-
-type Connect = dyn Fn(Process) -> io::Result<StdUnixStream> + Send + Sync;
-
-/// Somebody who makes connections.
-#[derive(Clone)]
-struct Connector(Arc<Connect>);
-
-impl fmt::Debug for Connector {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Connector")
-    }
 }
 
 impl Network {
@@ -53,16 +38,6 @@ impl Network {
         Network(Arc::new(Transport::Unix {
             run_dir: run_dir.into(),
         }))
-    }
-
-    /// Connections that somebody else makes, as for a process that may not connect itself.
-    /// `connect` may block.
-    #[must_use]
-    pub fn through(
-        connect: impl Fn(Process) -> io::Result<StdUnixStream> + Send + Sync + 'static,
-    ) -> Network {
-        let connector = Connector(Arc::new(connect));
-        Network(Arc::new(Transport::Through(connector)))
     }
 
     /// Sockets of a simulated node, as seen by one of its processes.
@@ -116,13 +91,6 @@ impl Transport {
             Transport::Unix { run_dir } => {
                 let stream = UnixStream::connect(run_dir.join(server.socket_file_name())).await?;
                 Ok(Box::new(stream))
-            }
-            Transport::Through(connector) => {
-                let connector = connector.clone();
-                let connecting = tokio::task::spawn_blocking(move || connector.0(server));
-                let stream = connecting.await.map_err(io::Error::other)??;
-                stream.set_nonblocking(true)?;
-                Ok(Box::new(UnixStream::from_std(stream)?))
             }
             Transport::Memory { hub, client, peer } => {
                 Ok(Box::new(hub.connect_pipe((*client, *peer), server)))

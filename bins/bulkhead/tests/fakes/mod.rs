@@ -165,10 +165,6 @@ impl Watch {
             .expect("it should go on")
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id().unwrap()
-    }
-
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

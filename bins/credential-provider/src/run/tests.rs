@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
 use std::sync::Arc;
 
-use nix::sys::signal::kill;
 use tempfile::TempDir;
 
 use super::*;
@@ -267,21 +266,16 @@ async fn is_dead(pid: &str) {
 /// A child that hangs.
 const SLEEPS: &str = "exec sleep 1000";
 
-/// One that becomes another program all the time.
-const CHANGES: &str = r#"AGAIN="exec sh -c \"\$AGAIN\""; export AGAIN; exec sh -c "$AGAIN""#;
-
-/// Starts a program that hangs with a child in a session of its own, which then runs
-/// `child`, and tells the ids of both.
+/// Starts a program that hangs with a child that hangs, and returns the ids of both.
 async fn hanging(
     case: &Case,
-    child: &str,
 ) -> (
     tokio::task::JoinHandle<Result<Vec<u8>, RunError>>,
     [String; 2],
 ) {
     let file = case.directory.path().join("ids");
     let text = format!(
-        "setsid sh -c 'echo $PPID $$ > {0}.new; mv {0}.new {0}; {child}' & wait",
+        "sh -c 'echo $PPID $$ > {0}.new; mv {0}.new {0}; {SLEEPS}' & wait",
         file.display()
     );
     let runner = Arc::clone(&case.runner);
@@ -298,7 +292,7 @@ async fn hanging(
 #[tokio::test]
 async fn a_program_that_hangs_is_killed_with_its_children_when_its_time_is_over() {
     let case = case();
-    let (running, ids) = hanging(&case, SLEEPS).await;
+    let (running, ids) = hanging(&case).await;
     tokio::time::pause();
     tokio::time::advance(DEADLINE).await;
     let refused = running.await.unwrap().unwrap_err();
@@ -311,28 +305,9 @@ async fn a_program_that_hangs_is_killed_with_its_children_when_its_time_is_over(
 #[tokio::test]
 async fn a_program_that_nobody_waits_for_is_killed_with_its_children() {
     let case = case();
-    let (running, ids) = hanging(&case, SLEEPS).await;
+    let (running, ids) = hanging(&case).await;
     running.abort();
     for id in &ids {
         is_dead(id).await;
-    }
-}
-
-/// While it becomes another program, a process has no environment to be known by.
-#[tokio::test]
-async fn a_child_that_becomes_another_program_all_the_time_is_killed_with_the_others() {
-    let case = case();
-    for _ in 0..50 {
-        let (running, ids) = hanging(&case, CHANGES).await;
-        running.abort();
-        for id in &ids {
-            let dead = tokio::time::timeout(Duration::from_secs(10), is_dead(id)).await;
-            if dead.is_err() {
-                // It would keep a processor busy for ever.
-                let _ = kill(Pid::from_raw(id.parse().unwrap()), Signal::SIGKILL);
-            }
-            dead.expect("it lives");
-        }
-        fs::remove_file(case.directory.path().join("ids")).unwrap();
     }
 }
