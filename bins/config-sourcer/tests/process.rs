@@ -9,7 +9,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::config_sourcer_client::ConfigSourcerClient;
 use bulkhead_api::v1::watch_pods_response::Message;
 use clock::WallClock;
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, HttpSource, NodeConfig};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Node {
             process,
             config: Arc::new(self.config.clone()),
             clock: WallClock::system(),
-            network: Network::memory(self.hub.clone(), process, &self.identities),
+            network: self.hub.network(process, &self.identities),
             listener: self.hub.listener(process),
             identities: Arc::clone(&self.identities),
             boot_id: format!("run-{}", self.runs),
@@ -85,7 +85,7 @@ impl Node {
     }
 
     fn client(&self, caller: Process) -> ConfigSourcerClient<ipc::Channel> {
-        let network = Network::memory(self.hub.clone(), caller, &self.identities);
+        let network = self.hub.network(caller, &self.identities);
         ConfigSourcerClient::new(network.channel(Process::ConfigSourcer))
     }
 

@@ -15,7 +15,7 @@ use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::watch_observations_response::Message;
 use clock::{UnixNanos, WallClock};
 use futures_util::{Stream, StreamExt, stream};
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{PodDocument, PodSource};
 use process::{Context, Lifecycle};
@@ -149,7 +149,7 @@ impl Node {
             process: Process::StatusSyncer,
             config: Arc::new(NodeConfig::with_defaults("node", self.directories())),
             clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), Process::StatusSyncer, &self.identities),
+            network: self.hub.network(Process::StatusSyncer, &self.identities),
             listener: self.hub.listener(Process::StatusSyncer),
             identities: Arc::clone(&self.identities),
             boot_id: format!("boot-{}", self.runs),
@@ -163,12 +163,12 @@ impl Node {
     }
 
     fn sync_loop(&self) -> StatusReportsClient<ipc::Channel> {
-        let network = Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities);
+        let network = self.hub.network(Process::SyncLoop, &self.identities);
         StatusReportsClient::new(network.channel(Process::StatusSyncer))
     }
 
     fn reader(&self) -> StatusesClient<ipc::Channel> {
-        let network = Network::memory_as_operator(self.hub.clone());
+        let network = self.hub.network_of_operator();
         StatusesClient::new(network.channel(Process::StatusSyncer))
     }
 
@@ -411,7 +411,7 @@ async fn events_of_the_pool_and_of_others_are_listed_once_and_followed() {
 #[tokio::test(start_paused = true)]
 async fn only_sync_loop_may_report() {
     let node = Node::start().await;
-    let network = Network::memory(node.hub.clone(), Process::Prober, &node.identities);
+    let network = node.hub.network(Process::Prober, &node.identities);
     let mut prober = StatusReportsClient::new(network.channel(Process::StatusSyncer));
     let status = prober
         .set_probe_verdicts(v1::SetProbeVerdictsRequest::default())

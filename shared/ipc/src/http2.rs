@@ -1,10 +1,11 @@
 //! Serving the connections of a socket by HTTP/2.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -15,11 +16,10 @@ use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tower::ServiceExt as _;
 
-use crate::calls::Service;
 use crate::limits::{
     MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION, MAX_UNREAD_BYTES,
 };
-use crate::listener::{Accepted, Listener};
+use crate::listener::{self, Accept, Accepted};
 use crate::places::Places;
 
 /// Wait after a connection that could not be accepted.
@@ -31,7 +31,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// # Errors
 /// When the socket is none that listens.
 pub(crate) async fn serve<S>(
-    listener: &Listener,
+    connections: &dyn Accept,
     places: Places,
     service: S,
     shutdown: CancellationToken,
@@ -39,19 +39,19 @@ pub(crate) async fn serve<S>(
 where
     S: Service,
 {
-    let connections = TaskTracker::new();
+    let served = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
             biased;
             // Cancel-safe: only waits.
             () = shutdown.cancelled() => break,
             // Cancel-safe: who is not accepted waits in the socket.
-            accepted = listener.next(&places) => accepted,
+            accepted = listener::next(connections, &places) => accepted,
         };
         match accepted {
             Ok(accepted) => {
                 let serving = serve_connection(accepted, service.clone(), shutdown.clone());
-                connections.spawn(serving);
+                served.spawn(serving);
             }
             Err(error) if is_lasting(&error) => return Err(error),
             Err(error) => {
@@ -60,9 +60,26 @@ where
             }
         }
     }
-    connections.close();
-    connections.wait().await;
+    served.close();
+    served.wait().await;
     Ok(())
+}
+
+/// What answers calls.
+pub(crate) trait Service:
+    tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Service for S where
+    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
 }
 
 fn builder() -> Builder<TokioExecutor> {

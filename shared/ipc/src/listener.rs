@@ -1,32 +1,50 @@
 //! The receiving end of a socket: accepted connections with their peers.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
 
-use crate::calls::ServerEnd;
 use crate::limits::PORTION_BYTES;
-use crate::memory_socket::{MemoryListener, Severable};
 use crate::peer::Peer;
+use crate::permitted::Permitted;
 use crate::places::{Place, Places};
 
 /// Bytes in both directions.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Where connections come from.
+#[async_trait]
+pub trait Accept: fmt::Debug + Send + Sync {
+    /// The next connection, and its peer. Cancel-safe: it is taken or it is not.
+    ///
+    /// # Errors
+    /// When the socket, or the peer, or what is left of the process's limits does not allow it.
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)>;
+}
+
+/// Where calls come from that need no HTTP/2.
+#[async_trait]
+pub trait ServeCalls: fmt::Debug + Send + Sync {
+    /// Answers calls until `shutdown` is cancelled and those that are under way have ended.
+    async fn serve(&self, permitted: Permitted, shutdown: CancellationToken);
+}
 
 /// Where a process accepts its callers. The socket outlives the process: it
 /// belongs to the supervisor, and callers queue in it meanwhile.
 #[derive(Debug)]
-pub struct Listener(Source);
+pub struct Listener(pub(crate) Source);
 
 #[derive(Debug)]
-enum Source {
-    Unix(UnixListener),
-    Pipes(MemoryListener<Severable>),
-    Calls(MemoryListener<ServerEnd>),
+pub(crate) enum Source {
+    Connections(Box<dyn Accept>),
+    Calls(Box<dyn ServeCalls>),
 }
 
 impl Listener {
@@ -37,64 +55,52 @@ impl Listener {
     pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
-        Ok(Listener(Source::Unix(listener)))
+        Ok(Listener::accepting(listener))
     }
 
-    pub(crate) fn from_pipes(listener: MemoryListener<Severable>) -> Listener {
-        Listener(Source::Pipes(listener))
+    /// Accepts connections of another kind.
+    #[must_use]
+    pub fn accepting(connections: impl Accept + 'static) -> Listener {
+        Listener(Source::Connections(Box::new(connections)))
     }
 
-    pub(crate) fn from_calls(listener: MemoryListener<ServerEnd>) -> Listener {
-        Listener(Source::Calls(listener))
+    /// Answers calls that need no HTTP/2.
+    #[must_use]
+    pub fn answering(calls: impl ServeCalls + 'static) -> Listener {
+        Listener(Source::Calls(Box::new(calls)))
     }
+}
 
-    /// Where calls come from whose callers speak no HTTP/2.
-    pub(crate) fn calls(&self) -> Option<MemoryListener<ServerEnd>> {
-        match &self.0 {
-            Source::Calls(listener) => Some(listener.clone()),
-            Source::Unix(_) | Source::Pipes(_) => None,
-        }
-    }
-
-    /// The next connection of somebody who has a place. Others are hung up on.
-    ///
-    /// # Errors
-    /// When the socket, or the caller, or what is left of the process's limits does not
-    /// allow it.
-    pub(crate) async fn next(&self, places: &Places) -> io::Result<Accepted> {
-        loop {
-            let (stream, peer) = self.accept().await?;
-            if let Some(place) = places.take(peer) {
-                return Ok(Accepted {
-                    stream,
-                    peer,
-                    yields: false,
-                    _place: place,
-                });
-            }
-            // Those who have a place have a turn.
-            tokio::task::yield_now().await;
-        }
-    }
-
+#[async_trait]
+impl Accept for UnixListener {
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
-        match &self.0 {
-            Source::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                let credentials = stream.peer_cred()?;
-                let peer = Peer {
-                    uid: credentials.uid(),
-                    pid: credentials.pid(),
-                };
-                Ok((Box::new(stream), peer))
-            }
-            Source::Pipes(listener) => {
-                let (stream, peer) = listener.accept().await;
-                Ok((Box::new(stream), peer))
-            }
-            // Nobody connects to it by a stream of bytes.
-            Source::Calls(_) => std::future::pending().await,
+        let (stream, _) = UnixListener::accept(self).await?;
+        let credentials = stream.peer_cred()?;
+        let peer = Peer {
+            uid: credentials.uid(),
+            pid: credentials.pid(),
+        };
+        Ok((Box::new(stream), peer))
+    }
+}
+
+/// The next connection of somebody who has a place. Others are hung up on.
+///
+/// # Errors
+/// See [`Accept::accept`].
+pub(crate) async fn next(connections: &dyn Accept, places: &Places) -> io::Result<Accepted> {
+    loop {
+        let (stream, peer) = connections.accept().await?;
+        if let Some(place) = places.take(peer) {
+            return Ok(Accepted {
+                stream,
+                peer,
+                yields: false,
+                _place: place,
+            });
         }
+        // Those who have a place have a turn.
+        tokio::task::yield_now().await;
     }
 }
 

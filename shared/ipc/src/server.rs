@@ -8,12 +8,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use topology::{Identities, Process};
 use tower::Layer as _;
+use tower::util::BoxCloneSyncService;
 
 use crate::authorize::AuthorizeLayer;
 use crate::budget::BudgetLayer;
 use crate::http2;
 use crate::limits::DRAIN;
-use crate::listener::Listener;
+use crate::listener::{Listener, Source};
+use crate::permitted::Permitted;
 use crate::places::Places;
 use crate::refusals::Refusals;
 
@@ -56,12 +58,15 @@ pub fn serve(
             }
         };
         let serving = async {
-            match listener.calls() {
-                Some(calls) => {
-                    crate::calls::serve(calls, places, service, shutdown).await;
+            match listener.0 {
+                Source::Connections(connections) => {
+                    http2::serve(&*connections, places, service, shutdown).await
+                }
+                Source::Calls(calls) => {
+                    let service = BoxCloneSyncService::new(service);
+                    calls.serve(Permitted { places, service }, shutdown).await;
                     Ok(())
                 }
-                None => http2::serve(&listener, places, service, shutdown).await,
             }
         };
         tokio::select! {

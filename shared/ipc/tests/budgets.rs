@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkhead_api::v1;
-use ipc::{MemoryHub, Network};
+use ipc::Network;
+use memory_network::MemoryHub;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -85,8 +86,8 @@ fn serve(hub: MemoryHub) -> (FakePool, Network, Network) {
         CancellationToken::new(),
     );
     tokio::spawn(serving);
-    let pleg = Network::memory(hub.clone(), Process::Pleg, &identities);
-    (pool, pleg, Network::memory_as_operator(hub))
+    let pleg = hub.network(Process::Pleg, &identities);
+    (pool, pleg, hub.network_of_operator())
 }
 
 /// As many lists as a broken pleg asks for.

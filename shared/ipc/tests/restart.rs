@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use ipc::{CallError, Listener, MemoryHub, Network, SubscriptionEvent};
+use ipc::{CallError, Listener, Network, SubscriptionEvent};
+use memory_network::MemoryHub;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +95,7 @@ fn fake(boot_id: &str) -> FakePleg {
 #[tokio::test(start_paused = true)]
 async fn a_call_in_flight_at_the_kill_is_answered_by_the_next_instance() {
     for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
-        let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
+        let network = hub.network(Process::SyncLoop, &identities());
         let doomed = FakePleg {
             die_on_call: true,
             ..fake("one")
@@ -117,7 +118,7 @@ async fn a_call_in_flight_at_the_kill_is_answered_by_the_next_instance() {
 #[tokio::test(start_paused = true)]
 async fn a_subscription_opens_again_after_a_restart() {
     for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
-        let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
+        let network = hub.network(Process::SyncLoop, &identities());
         let first = serve(hub.listener(Process::Pleg), fake("one"));
         let client = v1::pleg_client::PlegClient::new(network.channel(Process::Pleg));
         let mut subscription = ipc::subscribe("pleg", move || {
@@ -161,11 +162,11 @@ async fn who_may_call_nothing_is_hung_up_on() {
             Process::StatusSyncer,
             Process::ConfigSourcer,
         ] {
-            let network = Network::memory(hub.clone(), stranger, &identities());
+            let network = hub.network(stranger, &identities());
             let error = boot_id_of(&network).await.unwrap_err();
             assert!(matches!(error, CallError::Deadline { .. }), "{error}");
         }
-        let network = Network::memory(hub, Process::SyncLoop, &identities());
+        let network = hub.network(Process::SyncLoop, &identities());
         assert_eq!(boot_id_of(&network).await.unwrap(), "one");
     }
 }
@@ -173,7 +174,7 @@ async fn who_may_call_nothing_is_hung_up_on() {
 #[tokio::test(start_paused = true)]
 async fn a_call_to_a_dead_peer_ends_with_its_deadline() {
     for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
-        let network = Network::memory(hub, Process::SyncLoop, &identities());
+        let network = hub.network(Process::SyncLoop, &identities());
         let error = boot_id_of(&network).await.unwrap_err();
         assert!(matches!(error, CallError::Deadline { .. }), "{error}");
     }

@@ -11,7 +11,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as PlegMessage;
 use bulkhead_api::v1::watch_pods_response::Message as PodsMessage;
 use clock::WallClock;
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use process::{Context, Lifecycle};
 use tokio::sync::{broadcast, mpsc};
@@ -53,7 +53,7 @@ async fn play() -> Result<Samples> {
         process: Process::SyncLoop,
         config: Arc::new(config(&disk)?),
         clock: WallClock::system(),
-        network: Network::memory(hub.clone(), Process::SyncLoop, &identities),
+        network: hub.network(Process::SyncLoop, &identities),
         listener: hub.listener(Process::SyncLoop),
         identities,
         boot_id: "bench".to_owned(),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use clock::WallClock;
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::NodeConfig;
 use process::{Context, Lifecycle};
 use simulated_node::{MemoryHost, SimulatedLogind};
@@ -43,7 +43,7 @@ impl Launcher {
             process,
             config: Arc::clone(&self.config),
             clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), process, &self.identities),
+            network: self.hub.network(process, &self.identities),
             listener: self.hub.listener(process),
             identities: Arc::clone(&self.identities),
             boot_id: format!("run-{}", self.runs),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
-use ipc::{Channel, MemoryHub, Network};
+use ipc::Channel;
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig, ShutdownGroup};
 use pod::{Pod, PodDocument};
 use simulated_node::{MemoryHost, SimulatedLogind};
@@ -125,7 +126,7 @@ impl SimulatedNode {
         let logind = SimulatedLogind::default();
         let hub = MemoryHub::without_http2();
         let targets = Targets::new(runtime.clone(), clock.clone());
-        let operator = Network::memory_as_operator(hub.clone());
+        let operator = hub.network_of_operator();
         let observer = Observer::new(&operator, clock.clone());
         let launcher = Launcher {
             runtime: runtime.clone(),
@@ -295,7 +296,7 @@ impl SimulatedNode {
     /// When status-syncer does not answer, or not with pods, or a process did what
     /// none may.
     pub async fn served_pods(&mut self) -> Result<Vec<Pod>, String> {
-        let network = Network::memory_as_operator(self.hub.clone());
+        let network = self.hub.network_of_operator();
         let channel = network.channel(Process::StatusSyncer);
         let call = ipc::call(ANSWER_TIME, move || {
             list(StatusesClient::new(channel.clone()))

@@ -11,7 +11,8 @@ use bulkhead_api::v1::pleg_client::PlegClient;
 use bulkhead_api::v1::runtime_pods_server::{RuntimePods, RuntimePodsServer};
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message;
 use clock::{UnixNanos, WallClock};
-use ipc::{Feed, FeedItem, MemoryHub, Network};
+use ipc::{Feed, FeedItem};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use process::{Context, Lifecycle};
 use tokio::time::Instant;
@@ -156,7 +157,7 @@ impl Node {
             process: Process::Pleg,
             config: Arc::clone(&self.config),
             clock: WallClock::simulated(UnixNanos(1_700_000_000_000_000_000)),
-            network: Network::memory(self.hub.clone(), Process::Pleg, &self.identities),
+            network: self.hub.network(Process::Pleg, &self.identities),
             listener: self.hub.listener(Process::Pleg),
             identities: Arc::clone(&self.identities),
             boot_id: "pleg-1".to_owned(),
@@ -168,7 +169,7 @@ impl Node {
     }
 
     async fn watch(&self) -> Streaming<v1::WatchPodLifecycleEventsResponse> {
-        let network = Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities);
+        let network = self.hub.network(Process::SyncLoop, &self.identities);
         PlegClient::new(network.channel(Process::Pleg))
             .watch_events(v1::WatchPodLifecycleEventsRequest {})
             .await
@@ -397,7 +398,7 @@ async fn after_its_own_restart_it_lists_everything_again() {
 #[tokio::test(start_paused = true)]
 async fn nobody_else_may_watch() {
     let (node, _stream) = started().await;
-    let network = Network::memory(node.hub.clone(), Process::Prober, &node.identities);
+    let network = node.hub.network(Process::Prober, &node.identities);
     let status = PlegClient::new(network.channel(Process::Pleg))
         .watch_events(v1::WatchPodLifecycleEventsRequest {})
         .await

@@ -148,7 +148,7 @@ pub(super) mod tests {
     use bulkhead_api::v1::credential_provider_server::{
         CredentialProvider, CredentialProviderServer,
     };
-    use ipc::MemoryHub;
+    use memory_network::MemoryHub;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::AbortOnDropHandle;
     use tonic::service::Routes;
@@ -198,7 +198,7 @@ pub(super) mod tests {
             Routes::new(CredentialProviderServer::new(Fake(Arc::clone(&asked)))),
             CancellationToken::new(),
         );
-        let network = Network::memory(hub, Process::PodWorkerPool, &identities);
+        let network = hub.network(Process::PodWorkerPool, &identities);
         let configured = CredentialProviders {
             bin_dir: "/programs".into(),
             providers: vec![node_config::CredentialProvider {

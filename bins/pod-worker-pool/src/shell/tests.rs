@@ -22,7 +22,8 @@ use bulkhead_api::v1::watch_hints_response::Message as Hint;
 use bulkhead_api::v1::watch_observations_response::Message as Observed;
 use bulkhead_api::v1::watch_probe_targets_response::Message as Targeted;
 use clock::WallClock;
-use ipc::{Channel, MemoryHub, Network};
+use ipc::Channel;
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig, ShutdownGroup};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ impl Pool {
             process: Process::PodWorkerPool,
             config: Arc::new(config),
             clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), Process::PodWorkerPool, &self.identities),
+            network: self.hub.network(Process::PodWorkerPool, &self.identities),
             listener: self.hub.listener(Process::PodWorkerPool),
             identities: Arc::clone(&self.identities),
             boot_id: format!("run-{}", self.runs),
@@ -118,7 +119,9 @@ impl Pool {
     }
 
     fn channel(&self, caller: Process) -> Channel {
-        Network::memory(self.hub.clone(), caller, &self.identities).channel(Process::PodWorkerPool)
+        self.hub
+            .network(caller, &self.identities)
+            .channel(Process::PodWorkerPool)
     }
 
     fn workers(&self) -> PodWorkersClient<Channel> {
@@ -434,7 +437,7 @@ async fn usage_is_told_to_the_operator_and_to_nobody_else() {
     let pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
     pool.runtime.set_memory_use("u1", 5 << 20);
-    let operator = Network::memory_as_operator(pool.hub.clone());
+    let operator = pool.hub.network_of_operator();
     let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
     let mut used = async || {
         let answer = client.get_usage(v1::GetUsageRequest {}).await.unwrap();
@@ -468,7 +471,7 @@ async fn a_question_of_usage_waits_for_no_runtime_that_hangs_nor_for_the_questio
     let begun = tokio::time::Instant::now();
     let mut questions = tokio::task::JoinSet::new();
     for _ in 0..5 {
-        let operator = Network::memory_as_operator(pool.hub.clone());
+        let operator = pool.hub.network_of_operator();
         let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
         questions.spawn(async move { client.get_usage(v1::GetUsageRequest {}).await });
     }
@@ -484,7 +487,9 @@ async fn logs_are_asked_for_by_names_that_exist() {
     let pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
     let mut client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     let request = |uid: &str, container: &str, previous: bool| v1::ReadLogsRequest {
         pod_uid: uid.into(),
@@ -520,7 +525,9 @@ async fn a_log_is_waited_for_until_a_new_run_knows_the_pod() {
     pool.run(&pod).await;
     pool.restart();
     let mut client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     let request = v1::ReadLogsRequest {
         pod_uid: "u1".into(),
@@ -541,7 +548,9 @@ async fn a_log_is_found_of_a_pod_that_only_the_runtime_knows() {
     pool.run(&pod_running("a", "u1", &["run"])).await;
     pool.restart();
     let mut client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     for (uid, previous, is_found) in [
         ("u1", false, true),
@@ -571,7 +580,9 @@ async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
     });
     pool.restart();
     let mut client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     let request = v1::ReadLogsRequest {
         pod_uid: "u1".into(),
@@ -591,7 +602,9 @@ async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
     });
     pool.restart();
     let mut client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     let refused = client.read_logs(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");

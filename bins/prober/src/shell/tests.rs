@@ -11,7 +11,6 @@ use bulkhead_api::v1::ProbeKind::{Liveness, Readiness, Startup};
 use bulkhead_api::v1::ProbeResult::{Failure, Success, Unspecified};
 use bulkhead_api::v1::prober_client::ProberClient;
 use bulkhead_api::v1::watch_results_response::Message as Told;
-use ipc::Network;
 
 use super::*;
 use node::{Behaviour, GoesOn, Node, as_time_passes, sleep};
@@ -413,7 +412,7 @@ async fn after_a_restart_the_first_tries_are_spread_over_a_period() {
 #[tokio::test(start_paused = true)]
 async fn nobody_else_may_watch() {
     let node = Node::new().await;
-    let network = Network::memory(node.hub.clone(), Process::Pleg, &node.identities);
+    let network = node.hub.network(Process::Pleg, &node.identities);
     let status = ProberClient::new(network.channel(Process::Prober))
         .watch_results(v1::WatchResultsRequest {})
         .await

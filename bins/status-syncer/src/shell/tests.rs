@@ -7,7 +7,7 @@ use bulkhead_api::v1::list_pod_statuses_response::Message as StatusMessage;
 use bulkhead_api::v1::status_reports_client::StatusReportsClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::UnixNanos;
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{PodDocument, PodSource};
 use state_file::SAVE_MAY_TAKE;
@@ -68,7 +68,7 @@ impl Node {
             process: Process::StatusSyncer,
             config: Arc::new(NodeConfig::with_defaults("node", directories)),
             clock: WallClock::simulated(UnixNanos(1_700_000_000_000_000_000)),
-            network: Network::memory(hub.clone(), Process::StatusSyncer, &identities),
+            network: hub.network(Process::StatusSyncer, &identities),
             listener: hub.listener(Process::StatusSyncer),
             identities: Arc::clone(&identities),
             boot_id: "boot".to_owned(),
@@ -92,7 +92,7 @@ impl Node {
     async fn reject(&self, uid: &str) {
         let json = format!(r#"{{"metadata":{{"name":"p","namespace":"d","uid":"{uid}"}}}}"#);
         let (document, _) = PodDocument::from_json(json.into_bytes(), PodSource::File).unwrap();
-        let network = Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities);
+        let network = self.hub.network(Process::SyncLoop, &self.identities);
         let request = v1::RejectPodRequest {
             pod: Some(document.to_message()),
             reason: "OutOfpods".to_owned(),
@@ -106,7 +106,7 @@ impl Node {
 
     /// How many pods have a published status.
     async fn published(&self) -> usize {
-        let network = Network::memory_as_operator(self.hub.clone());
+        let network = self.hub.network_of_operator();
         let mut stream = StatusesClient::new(network.channel(Process::StatusSyncer))
             .list_pod_statuses(v1::ListPodStatusesRequest { watch: false })
             .await

@@ -177,7 +177,8 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use ipc::{MemoryHub, Network};
+
+    use memory_network::MemoryHub;
     use topology::Identities;
 
     use super::*;
@@ -198,7 +199,7 @@ mod tests {
         let warnings = Warnings::of("::shell::status_syncer");
         let _logging = tracing::subscriber::set_default(warnings.clone());
         let identities = Identities::from_base(200_000).unwrap();
-        let network = Network::memory(MemoryHub::new(), Process::SyncLoop, &identities);
+        let network = MemoryHub::new().network(Process::SyncLoop, &identities);
         let (answers, _events) = mpsc::channel(1);
         let peers = PeerBoard::default();
         let link = Link {

@@ -8,7 +8,9 @@ async fn the_33rd_log_at_once_is_refused_until_another_is_let_go() {
     let pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
     let client = ContainerLogsClient::new(
-        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
     );
     // The node in memory has no log files: who follows one waits for it.
     let followed = async || {

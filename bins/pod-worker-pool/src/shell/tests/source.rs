@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::pods_server::{Pods, PodsServer};
-use ipc::MemoryHub;
+use memory_network::MemoryHub;
 use pod::{PodDocument, PodSource};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

@@ -13,7 +13,8 @@ use bulkhead_api::v1::prober_client::ProberClient;
 use bulkhead_api::v1::watch_results_response::Message as Told;
 use bulkhead_api::v1::{ProbeKind, ProbeResult};
 use clock::UnixNanos;
-use ipc::{MemoryHub, Network, StateEvent, StateHub};
+use ipc::{StateEvent, StateHub};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -239,7 +240,7 @@ impl Node {
             process: Process::Prober,
             config: Arc::new(NodeConfig::with_defaults("node", directories)),
             clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), Process::Prober, &self.identities),
+            network: self.hub.network(Process::Prober, &self.identities),
             listener: self.hub.listener(Process::Prober),
             identities: Arc::clone(&self.identities),
             boot_id: format!("prober-{}", self.runs),
@@ -308,7 +309,7 @@ impl Node {
     }
 
     pub(super) async fn watch(&self) -> Watcher {
-        let network = Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities);
+        let network = self.hub.network(Process::SyncLoop, &self.identities);
         let stream = ProberClient::new(network.channel(Process::Prober))
             .watch_results(v1::WatchResultsRequest {})
             .await

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
-use ipc::{MemoryHub, Network};
+use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{PodDocument, PodSource};
 use process::{Context, Lifecycle};
@@ -635,7 +635,7 @@ impl FakeNode {
             process: Process::SyncLoop,
             config: Arc::new(NodeConfig::with_defaults("node-1", directories)),
             clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities),
+            network: self.hub.network(Process::SyncLoop, &self.identities),
             listener: self.hub.listener(Process::SyncLoop),
             identities: Arc::clone(&self.identities),
             boot_id: format!("loop-{}", self.runs),
@@ -677,7 +677,7 @@ impl FakeNode {
     }
 
     fn client(&self) -> SyncLoopClient<ipc::Channel> {
-        let network = Network::memory_as_operator(self.hub.clone());
+        let network = self.hub.network_of_operator();
         SyncLoopClient::new(network.channel(Process::SyncLoop))
     }
 

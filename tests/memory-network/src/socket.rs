@@ -1,5 +1,5 @@
-//! One socket in memory: connections that wait in its queue, and their two ends. Who
-//! connects to whom is in `memory`.
+//! One socket in memory: connections that wait in its queue, and their two ends. Which
+//! process connects to which is at the top of the crate.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,11 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use ipc::{Accept, Peer, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-
-use crate::peer::Peer;
 
 /// A connection that nobody has accepted yet.
 #[derive(Debug)]
@@ -71,6 +70,14 @@ impl<E> MemoryListener<E> {
             }
             self.arrived.notified().await;
         }
+    }
+}
+
+#[tonic::async_trait]
+impl Accept for MemoryListener<Severable> {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
+        let (stream, peer) = MemoryListener::accept(self).await;
+        Ok((Box::new(stream), peer))
     }
 }
 

@@ -2,19 +2,23 @@
 //!
 //! They behave as the real ones: a connection to a process that is down waits in
 //! its queue until it is served, and killing a process breaks every connection
-//! that it has, at both ends. Production code never makes one.
+//! that it has, at both ends.
+
+mod call_channel;
+mod calls;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ipc::{Channel, Connect, Listener, Network, Peer, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use topology::Process;
+use topology::{Identities, Process};
 
-use crate::calls::{ClientEnd, ServerEnd};
-use crate::listener::Listener;
-use crate::memory_socket::{MemoryListener, Queued, Severable};
-use crate::peer::Peer;
+use call_channel::CallChannel;
+use calls::{ClientEnd, ServerEnd};
+use socket::{MemoryListener, Queued, Severable};
 
 /// Bytes that wait in one direction of a connection, like a socket's buffer.
 const PIPE_BYTES: usize = 64 << 10;
@@ -75,8 +79,8 @@ impl MemoryHub {
     #[must_use]
     pub fn listener(&self, server: Process) -> Listener {
         match self.speaks_http2 {
-            true => Listener::from_pipes(socket(&self.pipes, server)),
-            false => Listener::from_calls(socket(&self.calls, server)),
+            true => Listener::accepting(socket(&self.pipes, server)),
+            false => Listener::answering(socket(&self.calls, server)),
         }
     }
 
@@ -97,9 +101,23 @@ impl MemoryHub {
         });
     }
 
-    /// Whether connections are pipes of bytes, for calls by HTTP/2.
-    pub(crate) fn speaks_http2(&self) -> bool {
-        self.speaks_http2
+    /// The sockets as one of the processes sees them.
+    #[must_use]
+    pub fn network(&self, client: Process, identities: &Identities) -> Network {
+        self.network_of(client, identities.uid(client))
+    }
+
+    /// The sockets as the operator's command line sees them.
+    #[must_use]
+    pub fn network_of_operator(&self) -> Network {
+        self.network_of(Process::Supervisor, 0)
+    }
+
+    fn network_of(&self, client: Process, uid: u32) -> Network {
+        Network::of(Client {
+            hub: self.clone(),
+            client: (client, Peer { uid, pid: None }),
+        })
     }
 
     pub(crate) fn connect_pipe(&self, client: (Process, Peer), server: Process) -> Severable {
@@ -143,6 +161,27 @@ impl MemoryHub {
             accepted,
         });
         broken
+    }
+}
+
+/// A process that connects.
+#[derive(Clone, Debug)]
+struct Client {
+    hub: MemoryHub,
+    client: (Process, Peer),
+}
+
+impl Connect for Client {
+    fn channel(&self, server: Process) -> Channel {
+        let Client { hub, client } = self.clone();
+        if hub.speaks_http2 {
+            return Channel::over(move || {
+                let stream: Box<dyn Stream> = Box::new(hub.connect_pipe(client, server));
+                std::future::ready(Ok(stream))
+            });
+        }
+        let calls = CallChannel::new(move || hub.connect_calls(client, server));
+        Channel::handed_to(move |request| calls.call(request))
     }
 }
 

@@ -7,7 +7,6 @@
 //! a stream ends, with an error of this side.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,17 +16,15 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use ipc::{Permitted, PermittedCaller, ServeCalls};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
-use tower::ServiceExt as _;
 
-use crate::memory_socket::MemoryListener;
-use crate::peer::Peer;
-use crate::places::Places;
+use crate::socket::MemoryListener;
 
 /// Frames of an answer that wait for a slow client before the server waits too.
 const FRAME_QUEUE: usize = 64;
@@ -141,54 +138,26 @@ fn is_last(frame: &Frame) -> bool {
     frame.as_ref().map_or(true, http_body::Frame::is_trailers)
 }
 
-/// Takes connections and answers their calls, until `shutdown` is cancelled and those that
-/// are under way have ended.
-pub(crate) async fn serve<S>(
-    listener: MemoryListener<ServerEnd>,
-    places: Places,
-    service: S,
-    shutdown: CancellationToken,
-) where
-    S: Service,
-{
-    let connections = TaskTracker::new();
-    loop {
-        let (end, peer) = tokio::select! {
-            biased;
-            // Cancel-safe: only waits.
-            () = shutdown.cancelled() => break,
-            // Cancel-safe: a connection is taken or it is not.
-            accepted = listener.accept() => accepted,
-        };
-        // Others are hung up on.
-        let Some(place) = places.take(peer) else {
-            continue;
-        };
-        let (service, shutdown) = (service.clone(), shutdown.clone());
-        connections.spawn(async move {
-            end.serve(peer, service, shutdown).await;
-            drop(place);
-        });
+#[tonic::async_trait]
+impl ServeCalls for MemoryListener<ServerEnd> {
+    async fn serve(&self, permitted: Permitted, shutdown: CancellationToken) {
+        let connections = TaskTracker::new();
+        loop {
+            let (end, peer) = tokio::select! {
+                biased;
+                // Cancel-safe: only waits.
+                () = shutdown.cancelled() => break,
+                // Cancel-safe: a connection is taken or it is not.
+                accepted = self.accept() => accepted,
+            };
+            // Others are hung up on.
+            if let Some(caller) = permitted.admit(peer) {
+                connections.spawn(end.serve(caller, shutdown.clone()));
+            }
+        }
+        connections.close();
+        connections.wait().await;
     }
-    connections.close();
-    connections.wait().await;
-}
-
-/// What answers calls.
-pub(crate) trait Service:
-    tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
-    + Clone
-    + Send
-    + 'static
-{
-}
-
-impl<S> Service for S where
-    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + 'static
-{
 }
 
 impl ServerEnd {
@@ -200,7 +169,7 @@ impl ServerEnd {
     }
 
     /// Answers calls until the connection breaks, or nobody makes one any more.
-    async fn serve(mut self, peer: Peer, service: impl Service, shutdown: CancellationToken) {
+    async fn serve(mut self, caller: PermittedCaller, shutdown: CancellationToken) {
         let mut broken = pin!(self.broken.cancelled());
         let mut stopped = pin!(shutdown.cancelled());
         let mut under_way = FuturesUnordered::new();
@@ -221,7 +190,7 @@ impl ServerEnd {
                 Some(()) = under_way.next() => {}
                 // Cancel-safe: a call is taken or it is not.
                 call = self.calls.recv(), if takes_calls => match call {
-                    Some(call) => under_way.push(answer(call, peer, service.clone())),
+                    Some(call) => under_way.push(answer(call, &caller)),
                     None => takes_calls = false,
                 }
             }
@@ -230,17 +199,16 @@ impl ServerEnd {
 }
 
 /// Answers a call, as long as its caller wants that.
-async fn answer(call: Call, peer: Peer, service: impl Service) {
+async fn answer(call: Call, caller: &PermittedCaller) {
     let Call {
-        mut request,
+        request,
         mut answer,
     } = call;
-    request.extensions_mut().insert(peer);
     let response = tokio::select! {
         biased;
         // Cancel-safe: who is gone wants no answer.
         () = answer.closed() => return,
-        Ok(response) = service.oneshot(request) => response,
+        response = caller.call(request) => response,
     };
     let (parts, mut body) = response.into_parts();
     let mut first = VecDeque::new();

@@ -6,28 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request, Response};
 use tonic::body::Body;
-use topology::Process;
 
 use crate::calls::ClientEnd;
-use crate::memory::MemoryHub;
-use crate::peer::Peer;
 
 /// The way of one process to another. It connects when first used, and again when its
 /// connection broke. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct CallChannel {
-    hub: MemoryHub,
-    client: (Process, Peer),
-    server: Process,
+    connect: Arc<dyn Fn() -> ClientEnd + Send + Sync>,
     connection: Arc<Mutex<Option<Arc<ClientEnd>>>>,
 }
 
 impl CallChannel {
-    pub(crate) fn new(hub: MemoryHub, client: (Process, Peer), server: Process) -> CallChannel {
+    pub(crate) fn new(connect: impl Fn() -> ClientEnd + Send + Sync + 'static) -> CallChannel {
         CallChannel {
-            hub,
-            client,
-            server,
+            connect: Arc::new(connect),
             connection: Arc::default(),
         }
     }
@@ -40,7 +33,7 @@ impl CallChannel {
         if let Some(made) = connection.as_ref().filter(|made| made.is_open()) {
             return Arc::clone(made);
         }
-        let made = Arc::new(self.hub.connect_calls(self.client, self.server));
+        let made = Arc::new((self.connect)());
         *connection = Some(Arc::clone(&made));
         made
     }
@@ -49,7 +42,7 @@ impl CallChannel {
     pub(crate) fn call(
         &self,
         request: Request<Body>,
-    ) -> impl Future<Output = io::Result<Response<Body>>> + Send + 'static {
+    ) -> impl Future<Output = io::Result<Response<Body>>> + Send + use<> {
         self.connection().call(request)
     }
 }
