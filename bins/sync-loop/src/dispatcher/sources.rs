@@ -3,7 +3,8 @@
 //!
 //! A source counts as delivered once a snapshot with `ready` has been complete since
 //! sync-loop started; nothing takes that back, since what it delivered is remembered.
-//! A removal counts only while the present stream has shown it ready.
+//! What a snapshot lacks is gone only if it is one with `ready`; what is said to be gone
+//! always is, since config-sourcer has seen it go.
 //!
 //! What does not live here: the pods (`desired_pods`), and what a pod that arrived asks
 //! for (`operations`).
@@ -50,7 +51,7 @@ pub(crate) enum SourceEffect {
 struct Snapshot {
     /// Whether these are changes: what is missing stands, but for `gone`.
     changes: bool,
-    /// Whether the source has delivered, so that what is missing or gone may be removed.
+    /// Whether the source has delivered, so that what is missing may be removed.
     ready: bool,
     /// Pods that are gone, of changes.
     gone: BTreeSet<Uid>,
@@ -101,7 +102,7 @@ impl Snapshot {
                 subject: source.to_string(),
                 reason,
             });
-        } else if self.ready {
+        } else if self.ready || self.changes {
             let mut missing = pods.uids_of(source);
             missing.retain(|uid| !self.pods.contains_key(uid) && !self.unreadable.contains(uid));
             missing.retain(|uid| !self.changes || self.gone.contains(uid));
@@ -115,8 +116,6 @@ impl Snapshot {
 #[derive(Clone, Debug, Default)]
 struct Source {
     delivered: bool,
-    /// Whether the present stream has shown it ready.
-    ready_now: bool,
     arriving: Option<Snapshot>,
     turned_away: TurnedAway,
     /// Another stream was asked for because of these, and has not shown this source yet.
@@ -226,19 +225,14 @@ impl Sources {
         if !is_known {
             return None;
         }
-        if !state.ready_now {
-            tracing::warn!(%source, %uid, "removal from a source that is not ready");
-            return None;
-        }
         Some(SourceEffect::Removed(vec![uid.into()]))
     }
 
     /// A new stream has begun. A snapshot that had not ended on the former stream is thrown
-    /// away, and no source counts as ready: the new stream begins with a snapshot of each.
+    /// away: the new stream begins with one of each source.
     pub(crate) fn stream_began(&mut self) {
         for source in self.sources.values_mut() {
             source.arriving = None;
-            source.ready_now = false;
         }
     }
 
@@ -279,7 +273,6 @@ impl Sources {
         if let Some(source) = self.sources.get_mut(&source) {
             source.arriving = Some(Snapshot {
                 changes: true,
-                ready: source.ready_now,
                 ..Snapshot::default()
             });
         }
@@ -289,7 +282,6 @@ impl Sources {
     fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
         let source = self.sources.get_mut(&source)?;
         let snapshot = source.arriving.take()?;
-        source.ready_now = snapshot.ready;
         source.delivered |= snapshot.ready;
         source.asked_anew &= snapshot.changes;
         source.turned_away.retain(|uid| match snapshot.changes {
@@ -501,14 +493,11 @@ mod tests {
     fn a_new_stream_forgets_half_a_snapshot_but_not_what_was_delivered() {
         let mut sources = sources(&["file"]);
         deliver(&mut sources, PodSource::File, true);
-        assert!(sources.sources[&PodSource::File].ready_now);
         sources.snapshot_began(PodSource::File, true);
         sources.stream_began();
         assert!(sources.snapshot_ended(PodSource::File).is_none());
         assert!(sources.has_delivered(PodSource::File));
-        assert!(!sources.sources[&PodSource::File].ready_now);
         deliver(&mut sources, PodSource::File, false);
-        assert!(!sources.sources[&PodSource::File].ready_now);
         assert!(sources.has_delivered(PodSource::File));
     }
 

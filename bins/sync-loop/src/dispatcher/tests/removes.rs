@@ -27,18 +27,23 @@ fn a_pod_that_never_ran_here_is_killed_too() {
 }
 
 #[test]
-fn a_source_that_is_not_ready_removes_nothing() {
+fn a_source_that_is_not_ready_removes_only_what_it_has_seen_go() {
     let mut harness = Harness::running();
-    harness.add_running(&plain("a"));
+    for name in ["a", "b", "c"] {
+        harness.add_running(&plain(name));
+    }
     harness.configure(&["file"]);
+    let shown = [plain("b"), plain("c")];
     assert_eq!(
-        sent(&harness.snapshot(PodSource::File, false, &[])),
+        sent(&harness.snapshot(PodSource::File, false, &shown)),
         [""; 0]
     );
-    assert_eq!(sent(&harness.remove(&plain("a"))), [""; 0]);
+    assert_eq!(sent(&harness.remove(&plain("b"))), ["KILL b"]);
+    let actions = harness.change(&[plain("c")], &[plain("d")]);
+    assert_eq!(sent(&actions), ["KILL c", "CREATE d"]);
     // Once it is ready, what is missing is gone.
     assert_eq!(
-        sent(&harness.snapshot(PodSource::File, true, &[])),
+        sent(&harness.snapshot(PodSource::File, true, &[plain("d")])),
         ["KILL a"]
     );
 }
