@@ -1,23 +1,21 @@
 //! A URL as a source of pods: asked every `httpCheckFrequency`. Whatever goes
 //! wrong leaves the pods that were got last as they are.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use clock::WallClock;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use node_config::HttpSource as Settings;
-use pod::metadata::CONFIG_SEEN_ANNOTATION;
+use pod::PodSource;
 use pod::wire::content_hash;
-use pod::{PodDocument, PodExt, PodSource};
 use pod_manifest::{ManifestNode, Origin, static_pods};
 use tokio::time::MissedTickBehavior;
 
-use crate::file_source::timestamp;
-use crate::files::{mark_seen, problem, warned};
+use crate::files::documents;
 use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::publication::Publication;
-use crate::snapshot::{LastPublished, PodSet, Problem, assemble};
+use crate::reader::timestamp;
+use crate::snapshot::{Owners, PodSet, Problem, assemble, fits, no_room};
 
 /// The manifest URL.
 #[derive(Debug)]
@@ -108,44 +106,17 @@ impl HttpSource {
         published: &PodSet,
     ) -> Result<(PodSet, Vec<Problem>), Vec<Problem>> {
         let subject = self.subject();
-        let pods =
-            static_pods(body, Origin::Url(&self.settings.url), &self.node).map_err(|errors| {
-                errors
-                    .into_iter()
-                    .map(|error| problem(&subject, error))
-                    .collect::<Vec<_>>()
-            })?;
-        let mut found = warned(&subject, &pods);
-        let seen = first_seen(published);
+        let judged = static_pods(body, Origin::Url(&self.settings.url), &self.node);
         let now = timestamp(self.clock.now());
-        let pods: Vec<PodDocument> = pods
-            .into_iter()
-            .map(|pod| mark_seen(pod, &seen, &now, PodSource::Http))
-            .collect::<Result<_, _>>()
-            .map_err(|reason| vec![Problem::new(subject.clone(), reason)])?;
-        // All are from the same address, so only UIDs tell them apart.
-        let last_published = LastPublished {
-            uids: published.keys().cloned().collect(),
-            ..LastPublished::default()
-        };
-        let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &last_published);
+        let (pods, mut found) =
+            documents(&subject, judged, published.values(), &now, PodSource::Http)?;
+        if !fits(&pods) {
+            return Err(vec![no_room(&subject)]);
+        }
+        let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &Owners::new());
         found.extend(problems);
         Ok((pods, found))
     }
-}
-
-/// When the pods that were published were first seen, by UID.
-fn first_seen(published: &PodSet) -> BTreeMap<String, String> {
-    published
-        .iter()
-        .filter_map(|(uid, pod)| {
-            let decoded = pod.decode().ok()?;
-            Some((
-                uid.clone(),
-                decoded.annotation(CONFIG_SEEN_ANNOTATION)?.to_owned(),
-            ))
-        })
-        .collect()
 }
 
 /// The request that the settings ask for, or what is wrong with them.

@@ -15,9 +15,11 @@
 //!
 //! - `files` and `snapshot` decide, and are pure;
 //! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
-//!   disk, `http_client` and `tls` the network;
-//! - `last_good` keeps what must survive a restart, which a
-//!   `state_file::Saver` writes.
+//!   disk, `http_client` and `tls` the network.
+//!
+//! Nothing is written: what is known is known from this run. As long as a file is bad of which
+//! this run knows no good version, the source has not delivered, so none of its pods is taken
+//! for removed but those whose manifest this run has seen go.
 //!
 //! How files are read is in `manifest-files`, what a manifest means in
 //! `pod-validation`; `bulkhead check` shares both.
@@ -26,7 +28,6 @@ mod file_source;
 mod files;
 mod http_client;
 mod http_source;
-mod last_good;
 mod object_directory;
 mod object_set;
 mod object_source;

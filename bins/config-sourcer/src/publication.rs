@@ -112,10 +112,8 @@ impl Publication {
 #[must_use]
 pub(crate) fn summary(state: &State, of_objects: &[Problem]) -> String {
     let of_source = |(source, state): (&PodSource, &SourceState)| {
-        let text = match state.ready {
-            true => format!("{source}: {} pods", state.pods.len()),
-            false => format!("{source}: not read yet"),
-        };
+        let not_all = if state.ready { "" } else { ", not all known" };
+        let text = format!("{source}: {} pods{not_all}", state.pods.len());
         text + &told(&state.problems)
     };
     let mut parts: Vec<String> = state.iter().map(of_source).collect();
@@ -185,12 +183,15 @@ mod tests {
             "neither staticPodPath nor staticPodURL is given"
         );
         let both = Publication::new("boot", [PodSource::File, PodSource::Http]);
-        assert_eq!(line(&both), "file: not read yet; http: not read yet");
+        assert_eq!(
+            line(&both),
+            "file: 0 pods, not all known; http: 0 pods, not all known"
+        );
         both.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
         both.set(PodSource::Http, false, None, vec![Problem::new("u", "x")]);
         assert_eq!(
             line(&both),
-            "file: 0 pods; http: not read yet, problem: u: x"
+            "file: 0 pods; http: 0 pods, not all known, problem: u: x"
         );
         let two = vec![Problem::new("a", "x"), Problem::new("b", "y")];
         both.set(PodSource::File, true, None, two);

@@ -1,64 +1,49 @@
-//! One look at the manifest path: what is there, and what is new in it. All of it
-//! may block for as long as a file system likes, so it happens on a thread for
-//! such work; what the findings mean is decided in `file_source`.
+//! One look at the manifest path: what is there is read, and judged where it is new. All of
+//! it may block for as long as a file system likes, so it happens on a thread for such work;
+//! what follows for the pods is decided in `file_source`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use clock::{UnixNanos, WallClock};
-use manifest_files::{Expectation, Fingerprint, Found, ListError, Location, Place, Unreadable};
+use manifest_files::{Expectation, Found, ListError, Location, Place, Unreadable};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
+use pod_manifest::{ManifestNode, Origin, static_pods};
+use tokio::sync::watch;
 
-use crate::files::Observation;
-use crate::last_good::PathKind;
+use crate::files::Manifests;
 use crate::watcher::{Armed, Arming};
 
-/// Files that wait to be judged: each may be as large as a manifest may be.
-const WAITING_FILES: usize = 1;
-
-/// The same in a simulation, where nobody takes one before all are read.
-const WAITING_FILES_ON_ONE_THREAD: usize = 1024;
+/// Whether the manifest path is a directory or a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathKind {
+    /// A directory of manifests.
+    Directory,
+    /// One manifest.
+    File,
+}
 
 /// What is to be looked at.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// The manifest path.
     pub(crate) path: PathBuf,
+    /// Whose pods these are.
+    pub(crate) node: ManifestNode,
     /// Now.
     pub(crate) clock: WallClock,
-    /// The files that are known, by their paths, and what they are recognised by.
-    pub(crate) known: BTreeMap<String, Option<Fingerprint>>,
-    /// Which files are read even if they may be half written.
-    pub(crate) settled: Settled,
+    /// What is known of the manifests.
+    pub(crate) manifests: Manifests,
+    /// Names of files that are complete as far as anybody can tell: they are read even if they
+    /// have just been changed.
+    pub(crate) settled: BTreeSet<OsString>,
     /// Watches the path before it is looked at, so that nothing is missed.
     pub(crate) arming: Option<Arming>,
-}
-
-/// Files that are complete as far as anybody can tell.
-#[derive(Debug)]
-pub(crate) enum Settled {
-    /// These names.
-    Names(BTreeSet<OsString>),
-    /// All of them: some have been waited for long enough.
-    All,
-}
-
-/// What is new of a file.
-#[derive(Debug)]
-pub(crate) struct Finding {
-    /// The file's path.
-    pub(crate) path: String,
-    /// What was found.
-    pub(crate) observation: Observation,
-    /// When.
-    pub(crate) at: UnixNanos,
+    /// Takes the path that is being looked at. When nobody wants it, the reading ends.
+    pub(crate) place: watch::Sender<String>,
 }
 
 /// What there was when all was seen.
@@ -66,10 +51,8 @@ pub(crate) struct Finding {
 pub(crate) struct Listing {
     /// What the path is; `None` if there is nothing.
     pub(crate) kind: Result<Option<PathKind>, String>,
-    /// Why nobody knows whether there is something: a link is in the way.
-    pub(crate) dangling: Option<String>,
-    /// Paths of all files that are in their place.
-    pub(crate) listed: BTreeSet<String>,
+    /// What is known of the manifests now.
+    pub(crate) manifests: Manifests,
     /// Whether some of them are being written.
     pub(crate) settling: bool,
     /// How many files of the directory were not looked at.
@@ -78,125 +61,23 @@ pub(crate) struct Listing {
     pub(crate) armed: Option<Armed>,
 }
 
-/// How the reading thread tells what it does.
-#[derive(Debug)]
-pub(crate) struct Reporter {
-    findings: mpsc::Sender<Finding>,
-    place: watch::Sender<String>,
-}
-
-/// The other end of a [`Reporter`].
-#[derive(Debug)]
-pub(crate) struct Reports {
-    findings: mpsc::Receiver<Finding>,
-    place: watch::Receiver<String>,
-}
-
-/// What the reading thread has told.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// Something is new.
-    Finding(Finding),
-    /// It has come to another place.
-    Progress,
-    /// That was all.
-    End,
-}
-
-/// Both ends. Dropping the reports ends the reading at the next file.
-pub(crate) fn reporter(path: &Path) -> (Reporter, Reports) {
-    let room = match blocking::stays_on_this_thread() {
-        true => WAITING_FILES_ON_ONE_THREAD,
-        false => WAITING_FILES,
-    };
-    let (sender, findings) = mpsc::channel(room);
-    let (at, place) = watch::channel(path.display().to_string());
-    let reporter = Reporter {
-        findings: sender,
-        place: at,
-    };
-    (reporter, Reports { findings, place })
-}
-
-impl Reporter {
-    /// Returns whether anybody still wants to know.
-    pub(crate) fn at(&self, place: &str) -> bool {
-        self.place.send(place.to_owned()).is_ok()
-    }
-
-    /// Returns whether anybody still wants to know.
-    fn found(&self, finding: Finding) -> bool {
-        match self.findings.try_send(finding) {
-            Ok(()) => true,
-            Err(TrySendError::Full(finding)) => self.findings.blocking_send(finding).is_ok(),
-            Err(TrySendError::Closed(_)) => false,
-        }
-    }
-}
-
-impl Reports {
-    /// The next report; progress is told once however much there was.
-    /// Cancel-safe: a report is taken when it is returned.
-    pub(crate) async fn next(&mut self) -> Report {
-        tokio::select! {
-            biased;
-            finding = self.findings.recv() => finding.map_or(Report::End, Report::Finding),
-            Ok(()) = self.place.changed() => Report::Progress,
-        }
-    }
-
-    /// The path that is being looked at.
-    pub(crate) fn place(&self) -> String {
-        self.place.borrow().clone()
-    }
-}
-
-/// Reads as ordered; blocks. [`read`], but for tests of what hangs.
-#[derive(Clone)]
-pub(crate) struct Disk(Arc<Read>);
-
-type Read = dyn Fn(Order, &Reporter) -> Listing + Send + Sync;
-
-impl Disk {
-    /// Reads with this function.
-    pub(crate) fn new(read: impl Fn(Order, &Reporter) -> Listing + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
-    }
-
-    /// Blocks until all is read.
-    pub(crate) fn read(&self, order: Order, reporter: &Reporter) -> Listing {
-        (self.0)(order, reporter)
-    }
-}
-
-impl fmt::Debug for Disk {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Disk")
-    }
-}
-
 /// Looks at everything; blocks.
-pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
+pub(crate) fn read(order: Order) -> Listing {
     let armed = order.arming.as_ref().map(|arming| arming.add(&order.path));
     let mut reading = Reading {
-        order: &order,
-        reporter,
+        order,
         listed: BTreeSet::new(),
         settling: false,
     };
     let mut left_out = 0;
-    let mut dangling = None;
-    let kind = match manifest_files::open_place(&order.path) {
-        Err(error @ ListError::LeadsNowhere) => {
-            dangling = Some(of_directory(error));
-            Ok(None)
-        }
+    let path = reading.order.path.clone();
+    let kind = match manifest_files::open_place(&path) {
         Err(error) => Err(error),
         Ok(Place::Absent) => Ok(None),
         Ok(Place::File) => {
-            let name = order.path.file_name().unwrap_or_default();
-            let shown = order.path.display().to_string();
-            reading.at_file(Location::Path(&order.path), shown.clone(), name);
+            let name = path.file_name().unwrap_or_default();
+            let shown = path.display().to_string();
+            reading.at_file(Location::Path(&path), shown.clone(), name);
             // Gone meanwhile or not: the next look tells.
             reading.listed.insert(shown);
             Ok(Some(PathKind::File))
@@ -207,12 +88,16 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
         }),
     };
     let Reading {
-        listed, settling, ..
+        order: Order { mut manifests, .. },
+        listed,
+        settling,
     } = reading;
+    if let Ok(Some(_)) = kind {
+        manifests.retain(&listed);
+    }
     Listing {
         kind: kind.map_err(of_directory),
-        dangling,
-        listed,
+        manifests,
         settling,
         left_out,
         armed,
@@ -220,21 +105,20 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
 }
 
 /// What was asked for, and what is read of it so far.
-struct Reading<'a> {
-    order: &'a Order,
-    reporter: &'a Reporter,
+struct Reading {
+    order: Order,
     listed: BTreeSet<String>,
     settling: bool,
 }
 
-impl Reading<'_> {
+impl Reading {
     /// Returns how many files were left out.
     fn at_directory(&mut self, handle: &OwnedFd) -> Result<usize, ListError> {
         let names = manifest_files::names(handle)?;
-        let order = self.order;
-        let shown = |name: &OsStr| manifest_files::display_path(&order.path, name);
-        let (names, left_out) =
-            manifest_files::chosen(names, |name| order.known.contains_key(&shown(name)));
+        let path = self.order.path.clone();
+        let shown = |name: &OsStr| manifest_files::display_path(&path, name);
+        let manifests = &self.order.manifests;
+        let (names, left_out) = manifest_files::chosen(names, |name| manifests.knows(&shown(name)));
         for name in names {
             if !self.at_file(Location::Beneath(handle, &name), shown(&name), &name) {
                 break;
@@ -245,42 +129,43 @@ impl Reading<'_> {
 
     /// Returns whether anybody still wants to know.
     fn at_file(&mut self, location: Location<'_>, path: String, name: &OsStr) -> bool {
-        if !self.reporter.at(&path) {
+        let order = &mut self.order;
+        if order.place.send(path.clone()).is_err() {
             return false;
         }
-        let settled = match &self.order.settled {
-            Settled::All => true,
-            Settled::Names(names) => names.contains(name),
-        };
-        let at = self.order.clock.now();
+        let now = order.clock.now();
         let expected = Expectation {
-            fingerprint: self.order.known.get(&path).copied().flatten(),
-            settled,
-            now: at,
+            fingerprint: order.manifests.fingerprint(&path),
+            settled: order.settled.contains(name),
+            now,
         };
-        let observation = match manifest_files::read(location, expected) {
+        let content = match manifest_files::read(location, expected) {
             Found::Directory | Found::Gone => return true,
             Found::Settling => {
                 self.settling = true;
                 None
             }
             Found::Unchanged => None,
-            Found::Content { bytes, fingerprint } => {
-                Some(Observation::Content { bytes, fingerprint })
-            }
-            Found::Unreadable(reason) => Some(Observation::Unreadable {
-                reason: of_file(reason),
-            }),
+            Found::Content { bytes, fingerprint } => Some(Ok((bytes, fingerprint))),
+            Found::Unreadable(reason) => Some(Err(of_file(reason))),
         };
-        self.listed.insert(path.clone());
-        observation.is_none_or(|observation| {
-            self.reporter.found(Finding {
-                path,
-                observation,
-                at,
-            })
-        })
+        if let Some(content) = content {
+            let node = &order.node;
+            let judge = |bytes: &[u8]| static_pods(bytes, Origin::File(&path), node);
+            let seen = timestamp(now);
+            order.manifests.observe(&path, content, &seen, judge);
+        }
+        self.listed.insert(path);
+        true
     }
+}
+
+/// A time as annotations have it: RFC 3339 with nanoseconds.
+pub(crate) fn timestamp(time: UnixNanos) -> String {
+    // Any number of nanoseconds in 64 bits is a time that jiff knows.
+    k8s_openapi::jiff::Timestamp::from_nanosecond(i128::from(time.0))
+        .map(|time| time.to_string())
+        .unwrap_or_default()
 }
 
 /// Why a file cannot be read, and what to do about it: tools that make clusters
@@ -324,6 +209,16 @@ fn of_directory(error: ListError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_look_like_the_kubelets() {
+        assert_eq!(timestamp(UnixNanos(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(
+            timestamp(UnixNanos(1_767_225_600_000_000_001)),
+            "2026-01-01T00:00:00.000000001Z"
+        );
+        assert!(!timestamp(UnixNanos(i64::MAX)).is_empty());
+    }
 
     #[test]
     fn what_is_not_permitted_is_told_with_the_remedy() {

@@ -1,7 +1,6 @@
 //! The process: both sources and the server, until shutdown.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
 use bulkhead_api::v1::objects_server::ObjectsServer;
@@ -16,7 +15,6 @@ use tonic::service::Routes;
 
 use crate::file_source::FileSource;
 use crate::http_source::HttpSource;
-use crate::last_good::LastGoodFile;
 use crate::object_directory::Owner;
 use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
@@ -50,14 +48,12 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         runtime_classes: config.runtime_classes.clone(),
     };
     let files = config.static_pod_path.as_ref().map(|path| {
-        let state = config.directories.state(context.process);
         FileSource::new(
             path.clone(),
             node.clone(),
             config.file_check_frequency,
             context.clock.clone(),
             publication.clone(),
-            Arc::new(LastGoodFile::new(&state, node.clone(), path)),
         )
     });
     let url = config.static_pod_url.as_ref().map(|source| {
@@ -83,13 +79,13 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         context.lifecycle.shutdown(),
     );
     context.lifecycle.ready();
-    // All in one task, so that a beat proves that none of them blocks. What may
-    // block, files of manifests and of state, has threads of its own.
+    // All in one task, so that a beat proves that none of them blocks. Files of
+    // manifests, which may block, are read on threads of their own.
     tokio::select! {
         result = serving => Ok(result?),
         never = context.lifecycle.keep_beating() => match never {},
         never = shown => match never {},
-        never = optional(files.map(|(source, writer)| source.run(writer))) => match never {},
+        never = optional(files.map(FileSource::run)) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
         never = optional(objects_of_files.map(ObjectSource::run)) => match never {},
     }

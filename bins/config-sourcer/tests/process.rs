@@ -12,8 +12,6 @@ use clock::WallClock;
 use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, HttpSource, NodeConfig};
 use process::{Context, Lifecycle};
-use serde_json::{Value, json};
-use state_file::StateFile;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
@@ -39,12 +37,7 @@ impl Node {
         let disk = tempfile::tempdir().expect("a temporary directory");
         let below = |name: &str| disk.path().join(name);
         let directories = DirectoryLayout::below(disk.path());
-        for directory in [
-            below("manifests"),
-            directories.state(Process::ConfigSourcer),
-        ] {
-            fs::create_dir_all(directory).expect("a directory");
-        }
+        fs::create_dir(below("manifests")).expect("a directory");
         let mut config = NodeConfig::with_defaults("node", directories);
         config.static_pod_path = Some(below("manifests"));
         Node {
@@ -191,56 +184,6 @@ async fn a_bad_manifest_is_told_with_its_place_and_its_field() {
     assert_eq!(problems.source, "file");
     assert_eq!(problems.problems[0].field, "spec.containers[0].image");
     assert!(problems.problems[0].subject.ends_with("/manifests/a"));
-}
-
-/// A static pod as the state file has it.
-fn kept(name: &str, image: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": name},
-        "spec": {"containers": [{"name": "c", "image": image}]},
-    })
-}
-
-#[tokio::test]
-async fn a_pod_of_a_state_file_is_judged_again_before_it_is_published() {
-    let mut node = Node::new();
-    let directory = node.disk.path().join("manifests");
-    let manifest_kept =
-        |name: &str, pod: Value| json!({"path": directory.join(name), "pods": [pod]});
-    let mut escaping = kept("escaping", "i:1");
-    escaping["metadata"]["uid"] = "../../../etc".into();
-    let mut unsupported = kept("unsupported", "i:1");
-    unsupported["spec"]["readinessGates"] = json!([{"conditionType": "a/b"}]);
-    let content = json!({
-        "node_name": "node", "static_pod_path": directory, "kind": "Directory",
-        "manifests": [
-            manifest_kept("good", kept("good", "i:1")),
-            manifest_kept("escaping", escaping),
-            manifest_kept("unsupported", unsupported),
-            manifest_kept("invalid", kept("invalid", "")),
-        ],
-    });
-    // With a checksum that is right, as who owns the file can make it.
-    let state = node.config.directories.state(Process::ConfigSourcer);
-    let file = StateFile::new(state.join("last-good-manifests.json"), 1);
-    file.save(&content).expect("a state file");
-    // Of broken manifests what was last good is published, if it is good.
-    for name in ["good", "escaping", "unsupported", "invalid"] {
-        node.write(name, "broken");
-    }
-    node.start();
-    let mut stream = node.watch().await;
-    let mut published = Vec::new();
-    loop {
-        match next(&mut stream).await.1 {
-            Message::Pod(pod) => published.extend(pod.pod.and_then(|pod| pod.reference)),
-            Message::Problems(problems) if problems.problems.len() == 4 => break,
-            _ => {}
-        }
-    }
-    let published: Vec<&str> = published.iter().map(|pod| pod.name.as_str()).collect();
-    assert_eq!(published, ["good"]);
 }
 
 #[tokio::test]

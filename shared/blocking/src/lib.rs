@@ -31,12 +31,6 @@ pub fn stay_on_this_thread(around: impl Fn() -> Before + 'static) {
     ON_THIS_THREAD.set(Some(Rc::new(around)));
 }
 
-/// Whether this thread does such work itself: then nothing that the work waits for can
-/// happen meanwhile.
-pub fn stays_on_this_thread() -> bool {
-    ON_THIS_THREAD.with_borrow(Option::is_some)
-}
-
 /// Does work that may block on another thread, as [`tokio::task::spawn_blocking`]. It goes
 /// on when nobody waits for it any more.
 ///

@@ -32,9 +32,6 @@ const OBJECTS: &str = "objects";
 /// Where the manifests are while they are away.
 const MANIFESTS_AWAY: &str = "manifests.away";
 
-/// What config-sourcer has written down of them.
-const LAST_GOOD_MANIFESTS: &str = "last-good-manifests.json";
-
 /// Where pod-worker-pool writes down which boot of the node it has seen.
 const LAST_BOOT: &str = "boot";
 
@@ -194,8 +191,8 @@ impl SimulatedNode {
         ));
     }
 
-    /// Takes the directory of manifests away, as where its disk is not mounted yet, and damages
-    /// what config-sourcer has written down of it, so that nothing tells which pods there are.
+    /// Takes the directory of manifests away, as where its disk is not mounted yet, so that
+    /// nothing tells which pods there are.
     ///
     /// # Panics
     /// When the disk refuses.
@@ -205,9 +202,6 @@ impl SimulatedNode {
     )]
     pub(crate) fn take_manifests_away(&self) {
         std::fs::rename(MANIFESTS, MANIFESTS_AWAY).unwrap();
-        let config = &self.supervision.launcher.config;
-        let state = config.directories.state(Process::ConfigSourcer);
-        std::fs::write(state.join(LAST_GOOD_MANIFESTS), "damaged").unwrap();
     }
 
     /// To the processes that start next this is another boot of the node.

@@ -1,6 +1,8 @@
 //! The URL source: errors never look like no pods.
 
 use clock::UnixNanos;
+use pod::PodExt;
+use pod::metadata::CONFIG_SEEN_ANNOTATION;
 
 use super::*;
 use crate::publication::SourceState;
@@ -12,7 +14,7 @@ fn source() -> (HttpSource, Publication) {
     let publication = Publication::new("boot", [PodSource::Http]);
     let settings = Settings {
         url: "http://user:secret@host/pods".to_owned(),
-        headers: BTreeMap::new(),
+        headers: Default::default(),
         check_frequency: std::time::Duration::from_secs(20),
     };
     (

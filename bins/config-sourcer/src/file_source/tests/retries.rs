@@ -7,11 +7,10 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-fn listing(kind: Result<Option<PathKind>, String>, settling: bool) -> Listing {
+fn listing(kind: Result<Option<PathKind>, String>, order: Order, settling: bool) -> Listing {
     Listing {
         kind,
-        dangling: None,
-        listed: BTreeSet::new(),
+        manifests: order.manifests,
         settling,
         left_out: 0,
         armed: None,
@@ -24,16 +23,15 @@ async fn a_path_that_cannot_be_listed_is_looked_at_again_after_1_s_then_ever_lat
     let (looked, mut looks) = mpsc::unbounded_channel();
     // The tenth look succeeds.
     let count = AtomicUsize::new(0);
-    let disk = Disk::new(move |_, _| {
+    let read = Arc::new(move |order| {
         looked.send(()).unwrap();
         match count.fetch_add(1, Ordering::Relaxed) {
-            9 => listing(Ok(Some(PathKind::Directory)), false),
-            _ => listing(Err("broken".to_owned()), false),
+            9 => listing(Ok(Some(PathKind::Directory)), order, false),
+            _ => listing(Err("broken".to_owned()), order, false),
         }
     });
-    let file = node.last_good_file(&node.manifests());
-    node.start_altered(&node.manifests(), file, |source| {
-        source.disk = disk;
+    node.start_altered(&node.manifests(), |source| {
+        source.read = read;
         // Its changes are not told.
         source.watch = Watch::new(|| Err(io::ErrorKind::OutOfMemory.into()));
         let cap = Duration::from_secs(20);
@@ -60,10 +58,9 @@ fn no_retry_waits_longer_than_the_check_frequency() {
 async fn that_changes_are_noticed_late_is_shown_and_holds_up_nothing() {
     let mut node = Node::with_directory();
     node.write("a", &manifest("a", "i:1"));
-    let file = node.last_good_file(&node.manifests());
     let can_be_had = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let of_source = Arc::clone(&can_be_had);
-    node.start_altered(&node.manifests(), file, |source| {
+    node.start_altered(&node.manifests(), |source| {
         source.check_frequency = Duration::from_millis(10);
         source.watch = Watch::new(move || match of_source.load(Ordering::Relaxed) {
             true => Watcher::new(),
@@ -85,16 +82,13 @@ async fn changes_are_told_as_soon_as_inotify_can_be_had() {
     let mut node = Node::with_directory();
     let count = AtomicUsize::new(0);
     // So that there is a second look soon.
-    let disk = Disk::new(
-        move |order, reporter| match count.fetch_add(1, Ordering::Relaxed) {
-            0 => listing(Ok(Some(PathKind::Directory)), true),
-            _ => reader::read(order, reporter),
-        },
-    );
+    let read = Arc::new(move |order| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => listing(Ok(Some(PathKind::Directory)), order, true),
+        _ => reader::read(order),
+    });
     let attempts = AtomicUsize::new(0);
-    let file = node.last_good_file(&node.manifests());
-    node.start_altered(&node.manifests(), file, |source| {
-        source.disk = disk;
+    node.start_altered(&node.manifests(), |source| {
+        source.read = read;
         source.watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
             0 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
             _ => Watcher::new(),
