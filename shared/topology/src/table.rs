@@ -381,7 +381,6 @@ pub const PROCESSES: &[ProcessRow] = &[
         capabilities: &[],
         opens: &[
             write(Place::RunDirectory, "to tell that it lives"),
-            write(Place::OwnState, "to keep the last good manifests"),
             read(Place::Manifests, "to read them when they change"),
             read(
                 Place::LocalObjects,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use confine::Hold;
 use node_config::{DirectoryLayout, NodeConfig};
-use topology::{Need, Process, Sight, row};
+use topology::{Need, Place, Process, Sight, row};
 
 use crate::starter::Starter;
 
@@ -195,7 +195,7 @@ pub fn expected(process: Process, starter: Starter, landlock: i64) -> Answers {
     }
     if starter == Starter::Systemd {
         // By its mounts, with which our supervisor's are tried by themselves.
-        if row(process).needs(Need::Internet) {
+        if row(process).needs(Need::Internet) && keeps_state(process) {
             answers.insert("run-own-state", "EPERM");
         }
         for (name, less) in UNDER_SYSTEMD {
@@ -218,9 +218,16 @@ fn permitted(if_so: bool, otherwise: &'static str) -> &'static str {
     }
 }
 
+/// Whether a process may open its own state directory, or may open whatever its user may.
+#[must_use]
+pub fn keeps_state(process: Process) -> bool {
+    let mut opens = row(process).opens.iter();
+    !HELD.contains(&process) || opens.any(|it| it.place == Place::OwnState)
+}
+
 /// Of one that is held to its files.
 fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 34] {
-    let has_state = process != Process::Pleg;
+    let has_state = keeps_state(process);
     let reads_manifests = process == Process::ConfigSourcer;
     let internet = row(process).needs(Need::Internet);
     let holds = |hold: Hold| hold.is_in(landlock);
@@ -355,9 +362,9 @@ pub fn hidden(process: Process) -> Answers {
         answers.insert("device-of-the-machine".to_owned(), "permitted".to_owned());
     }
     // What it writes is on a mount of which nothing is run.
-    let run_own_state = match process {
-        Process::Pleg => "ENOENT",
-        _ => "EPERM",
+    let run_own_state = match keeps_state(process) {
+        true => "EPERM",
+        false => "ENOENT",
     };
     answers.insert("run-own-state".to_owned(), run_own_state.to_owned());
     // In `/etc`, where the files for the look-up of names are.

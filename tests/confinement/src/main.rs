@@ -19,6 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result};
 use confinement::escapes::{left_in, public_socket};
@@ -141,6 +142,9 @@ fn main() -> Result<()> {
             other => anyhow::bail!("nothing is weakened by {other}"),
         }
     }
+    // Not everybody may read it afterwards.
+    let port = fs::read_to_string(sandbox.join("state/own/port")).unwrap_or_default();
+    let _ = PORT.set(port.parse().unwrap_or_default());
     if is_sealed {
         confine::seal(&permitted)?;
     }
@@ -189,10 +193,12 @@ fn tcp_connect(_: &Path) -> Result<(), Errno> {
     }
 }
 
+/// Where the test listens.
+static PORT: OnceLock<u16> = OnceLock::new();
+
 /// To a port of the node's loopback where the test listens.
-fn port_of_the_node(sandbox: &Path) -> Result<(), Errno> {
-    let port = fs::read_to_string(sandbox.join("state/own/port")).unwrap_or_default();
-    let port = port.parse().unwrap_or_default();
+fn port_of_the_node(_: &Path) -> Result<(), Errno> {
+    let port = PORT.get().copied().unwrap_or_default();
     system(TcpStream::connect((Ipv4Addr::LOCALHOST, port)))
 }
 

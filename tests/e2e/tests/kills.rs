@@ -266,6 +266,9 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
         wait_for_another(&ground, Process::ConfigSourcer, pid)?;
         ground.bulkhead.wait_until_ready()?;
     }
+    // While a file is bad, only what its reader has seen go is removed, and it has seen little.
+    assert_eq!(ground.noted("broken", "SIGTERM")?, 0);
+    ground.apply("broken", web(&ground, "broken"))?;
     ground.bulkhead.kill(Process::ConfigSourcer)?;
     ground.take_away("removed")?;
     ground.gone("removed")?;
@@ -289,7 +292,7 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
         assert!(ground.noted(&name, "started")? <= 1, "{name}");
     }
     let testimony = witness.hear()?;
-    // The last good version of a file outlives its reader.
+    // The pod of a file that was bad while its reader was killed.
     testimony.never_changed(&broken)?;
     assert_eq!(ground.noted("broken", "started")?, 1);
     assert_eq!(ground.noted("broken", "SIGTERM")?, 0);
