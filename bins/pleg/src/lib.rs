@@ -3,14 +3,12 @@
 //!
 //! - `relist`: which events follow from two lists (pure);
 //! - `schedule`: when to list what (pure);
-//! - `completeness`: whether the runtime's events make longer intervals safe (pure);
 //! - `health`: whether listing works (pure);
 //! - [`serve`]: the process around them.
 //!
 //! It may list and nothing else, and holds nothing that could not be found out
 //! again. Its events are doorbells: who misses one notices a little later.
 
-mod completeness;
 mod health;
 mod relist;
 mod schedule;

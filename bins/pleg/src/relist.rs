@@ -104,21 +104,6 @@ impl Records {
         events
     }
 
-    /// The pods of `current` that changed since the last relist in a way that a runtime
-    /// tells by an event. Keeps nothing: the caller relists with `current` afterwards.
-    pub(crate) fn told_by_events(&self, current: &Pods) -> BTreeSet<String> {
-        keys(&self.pods, current)
-            .into_iter()
-            .filter(|uid| is_told_by_events(self.pods.get(*uid), current.get(*uid)))
-            .cloned()
-            .collect()
-    }
-
-    /// The same of a list of one pod.
-    pub(crate) fn one_is_told_by_events(&self, uid: &str, current: Option<&PodRecord>) -> bool {
-        is_told_by_events(self.pods.get(uid), current)
-    }
-
     /// The pods of the last relist.
     pub(crate) fn pod_uids(&self) -> impl Iterator<Item = &String> {
         self.pods.keys()
@@ -149,28 +134,6 @@ fn pod_events(uid: &str, old: Option<&PodRecord>, new: Option<&PodRecord>) -> Ve
         }
     }
     events
-}
-
-/// Whether a process began or ended between two looks at a pod. Of that every runtime
-/// tells; of a container that is made, or removed after its end, containerd does not.
-fn is_told_by_events(old: Option<&PodRecord>, new: Option<&PodRecord>) -> bool {
-    use ContainerState::{Exited, Running};
-    let nothing = PodRecord::default();
-    let old = old.unwrap_or(&nothing);
-    let new = new.unwrap_or(&nothing);
-    let container = |id: &String| {
-        let (old, new) = (old.containers.get(id), new.containers.get(id));
-        old != new && (old == Some(&Running) || matches!(new, Some(Running | Exited)))
-    };
-    let is_ready =
-        |pod: &PodRecord, id: &String| pod.sandboxes.get(id) == Some(&SandboxState::Ready);
-    let sandbox = |id: &String| is_ready(old, id) != is_ready(new, id);
-    keys(&old.containers, &new.containers)
-        .into_iter()
-        .any(container)
-        || keys(&old.sandboxes, &new.sandboxes)
-            .into_iter()
-            .any(sandbox)
 }
 
 /// The events of one container; `None` is "the runtime does not have it".

@@ -24,18 +24,26 @@
 //! Only one relist runs at a time, so that an older list can never be compared
 //! after a newer one.
 //!
-//! The interval is 1 s, or 10 s while the runtime's events have proven complete
-//! (`completeness`). Whatever they tell brings the next relist of all to within 1 s,
-//! so that the longer interval is in force only where nothing happens, and each
-//! thing that does happen is a test of the events.
+//! The interval is [`SHORT`], or [`LONG`] while the runtime sends events. Whatever they
+//! say brings the next relist of all to within [`SHORT`], since runtimes report an end
+//! before their lists show it. So the longer interval is in force only where nothing
+//! happens, and a change whose event was lost is noticed after [`LONG`] at most.
 //!
 //! What does not live here: the calls (`shell`).
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
 use pod::identity::check_uid;
 
-use crate::completeness::{Completeness, Moment, SHORT};
+/// Time since this process started.
+pub(crate) type Moment = Duration;
+
+/// From the end of one relist of all pods to the next, without events (the kubelet's
+/// `genericPlegRelistPeriod`).
+const SHORT: Duration = Duration::from_secs(1);
+
+/// The same, while the runtime sends events.
+const LONG: Duration = Duration::from_secs(5);
 
 /// What a relist looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,26 +79,26 @@ enum Phase {
     Idle,
     Relisting {
         scope: Scope,
-        began: Moment,
         /// Whether it answers hints.
         is_hinted: bool,
     },
 }
 
 /// How a relist ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The pool did not answer, or could not.
     Failed,
-    /// These pods had changed in a way that a runtime tells by an event.
-    Listed(BTreeSet<String>),
+    /// It answered.
+    Listed,
 }
 
 /// The schedule of relists.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     phase: Phase,
-    completeness: Completeness,
+    /// The runtime sends events.
+    has_events: bool,
     all_due: Moment,
     hints: Hints,
     hints_from: Moment,
@@ -108,7 +116,7 @@ impl Schedule {
     pub(crate) fn new() -> Schedule {
         Schedule {
             phase: Phase::Idle,
-            completeness: Completeness::new(),
+            has_events: false,
             all_due: Moment::ZERO,
             hints: Hints::None,
             hints_from: Moment::ZERO,
@@ -122,7 +130,6 @@ impl Schedule {
             self.hints_lost(now);
             return;
         }
-        self.completeness.told(&uid, now);
         self.hints = match std::mem::take(&mut self.hints) {
             Hints::None => Hints::Pod(uid),
             Hints::Pod(other) if other == uid => Hints::Pod(uid),
@@ -133,14 +140,13 @@ impl Schedule {
 
     /// Hints may have been lost.
     pub(crate) fn hints_lost(&mut self, now: Moment) {
-        self.completeness.told_of_any(now);
         self.hints = Hints::All;
         self.all_due = self.all_due.min(now + SHORT);
     }
 
     /// The runtime sends events from now on, or none.
     pub(crate) fn events(&mut self, now: Moment, available: bool) {
-        self.completeness.events(available);
+        self.has_events = available;
         // What happened before the first event was sent is not hinted.
         self.hints_lost(now);
     }
@@ -148,14 +154,25 @@ impl Schedule {
     /// The way to the runtime's events broke. Whether hints were lost is told when it
     /// is open again.
     pub(crate) fn events_broke(&mut self, now: Moment) {
-        self.completeness.events(false);
+        self.has_events = false;
         self.all_due = self.all_due.min(now + SHORT);
     }
 
     /// The interval in force and why, for people.
     #[must_use]
     pub(crate) fn describe_interval(&self) -> String {
-        self.completeness.describe()
+        let reason = match self.has_events {
+            true => "the runtime sends events",
+            false => "no events of the runtime",
+        };
+        format!("relist interval {} s: {reason}", self.interval().as_secs())
+    }
+
+    fn interval(&self) -> Duration {
+        match self.has_events {
+            true => LONG,
+            false => SHORT,
+        }
     }
 
     /// What to do now. An answer of [`Step::Relist`] begins that relist.
@@ -164,7 +181,7 @@ impl Schedule {
             return Step::WaitForRelist;
         }
         if now >= self.all_due {
-            return self.begin(now, Scope::All);
+            return self.begin(Scope::All);
         }
         let scope = match &self.hints {
             Hints::None => return Step::WaitUntil(self.all_due),
@@ -174,38 +191,29 @@ impl Schedule {
         if now < self.hints_from {
             return Step::WaitUntil(self.hints_from.min(self.all_due));
         }
-        self.begin(now, scope)
+        self.begin(scope)
     }
 
-    fn begin(&mut self, began: Moment, scope: Scope) -> Step {
+    fn begin(&mut self, scope: Scope) -> Step {
         self.phase = Phase::Relisting {
             scope: scope.clone(),
-            began,
             is_hinted: std::mem::take(&mut self.hints) != Hints::None,
         };
         Step::Relist(scope)
     }
 
     /// The relist ended.
-    pub(crate) fn ended(&mut self, now: Moment, outcome: &Outcome) {
-        let Phase::Relisting {
-            scope,
-            began,
-            is_hinted,
-        } = std::mem::replace(&mut self.phase, Phase::Idle)
+    pub(crate) fn ended(&mut self, now: Moment, outcome: Outcome) {
+        let Phase::Relisting { scope, is_hinted } = std::mem::replace(&mut self.phase, Phase::Idle)
         else {
             return;
         };
-        match (scope, outcome) {
-            (Scope::All, Outcome::Failed) => self.all_due = now + SHORT,
-            (Scope::All, Outcome::Listed(changed)) => {
-                self.completeness.relisted_all(began, now, changed);
-                self.all_due = now + self.completeness.interval();
-            }
-            (Scope::Pod(_), Outcome::Failed) => {}
-            (Scope::Pod(_), Outcome::Listed(changed)) => {
-                self.completeness.relisted_one(!changed.is_empty());
-            }
+        if scope == Scope::All {
+            let interval = match outcome {
+                Outcome::Failed => SHORT,
+                Outcome::Listed => self.interval(),
+            };
+            self.all_due = now + interval;
         }
         if is_hinted {
             self.hints_from = now + SHORT;
@@ -215,10 +223,7 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::completeness::LONG;
 
     fn at(millis: u64) -> Moment {
         Duration::from_millis(millis)
@@ -230,15 +235,11 @@ mod tests {
 
     const ALL: Step = Step::Relist(Scope::All);
 
-    fn quiet() -> Outcome {
-        Outcome::Listed(BTreeSet::new())
-    }
-
     /// A schedule that has just done its first relist, which took no time.
     fn relisted_at(millis: u64) -> Schedule {
         let mut schedule = Schedule::new();
         assert_eq!(schedule.next(at(millis)), ALL);
-        schedule.ended(at(millis), &quiet());
+        schedule.ended(at(millis), Outcome::Listed);
         schedule
     }
 
@@ -247,7 +248,7 @@ mod tests {
         let mut schedule = Schedule::new();
         assert_eq!(schedule.next(at(0)), ALL);
         assert_eq!(schedule.next(at(5)), Step::WaitForRelist);
-        schedule.ended(at(700), &quiet());
+        schedule.ended(at(700), Outcome::Listed);
         assert_eq!(schedule.next(at(701)), Step::WaitUntil(at(1700)));
         assert_eq!(schedule.next(at(1700)), ALL);
     }
@@ -258,7 +259,7 @@ mod tests {
         schedule.hint(at(0), "a".to_owned());
         schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(500)), pod("a"));
-        schedule.ended(at(500), &quiet());
+        schedule.ended(at(500), Outcome::Listed);
         assert_eq!(schedule.next(at(600)), Step::WaitUntil(at(1000)));
     }
 
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(schedule.next(at(0)), ALL);
         schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(1)), Step::WaitForRelist);
-        schedule.ended(at(2), &quiet());
+        schedule.ended(at(2), Outcome::Listed);
         assert_eq!(schedule.next(at(2)), pod("a"));
     }
 
@@ -280,7 +281,7 @@ mod tests {
             schedule.hint(at(millis), (millis % 7).to_string());
             if let Step::Relist(scope) = schedule.next(at(millis)) {
                 lists.push((millis, scope));
-                schedule.ended(at(millis), &quiet());
+                schedule.ended(at(millis), Outcome::Listed);
             }
         }
         let all = |millis| (millis, Scope::All);
@@ -297,9 +298,9 @@ mod tests {
             match schedule.next(at(millis)) {
                 ALL => {
                     lists += 1;
-                    schedule.ended(at(millis), &quiet());
+                    schedule.ended(at(millis), Outcome::Listed);
                 }
-                Step::Relist(Scope::Pod(_)) => schedule.ended(at(millis), &quiet()),
+                Step::Relist(Scope::Pod(_)) => schedule.ended(at(millis), Outcome::Listed),
                 Step::WaitUntil(until) => assert!(until > at(millis)),
                 Step::WaitForRelist => panic!("nothing runs"),
             }
@@ -314,14 +315,14 @@ mod tests {
             schedule.hint(at(0), uid.to_owned());
         }
         assert_eq!(schedule.next(at(100)), ALL);
-        schedule.ended(at(100), &quiet());
+        schedule.ended(at(100), Outcome::Listed);
         assert_eq!(schedule.next(at(200)), Step::WaitUntil(at(1100)));
 
         let mut schedule = relisted_at(0);
         schedule.hint(at(100), "a".to_owned());
         schedule.hints_lost(at(100));
         assert_eq!(schedule.next(at(200)), ALL);
-        schedule.ended(at(200), &quiet());
+        schedule.ended(at(200), Outcome::Listed);
         assert_eq!(schedule.next(at(300)), Step::WaitUntil(at(1200)));
     }
 
@@ -334,60 +335,51 @@ mod tests {
         }
     }
 
-    /// Relists of all pods and one change that an event told, until the events are
-    /// proven and quiet; returns when the next relist is due.
-    fn proven(schedule: &mut Schedule) -> Moment {
-        schedule.events(at(0), true);
-        schedule.hint(at(0), "a".to_owned());
-        let (changed, none) = (Outcome::Listed(["a".to_owned()].into()), quiet());
-        for _ in 0..100 {
-            let now = schedule.all_due;
-            assert_eq!(schedule.next(now), ALL);
-            let first = now == at(0);
-            schedule.ended(now, if first { &changed } else { &none });
-            if schedule.all_due == now + LONG {
-                return schedule.all_due;
-            }
-            assert_eq!(schedule.all_due, now + SHORT);
-        }
-        panic!("the events are never proven");
+    /// A schedule that has just done its first relist, with events.
+    fn with_events_at(millis: u64) -> Schedule {
+        let mut schedule = Schedule::new();
+        schedule.events(at(millis), true);
+        assert_eq!(schedule.next(at(millis)), ALL);
+        schedule.ended(at(millis), Outcome::Listed);
+        schedule
     }
 
     #[test]
-    fn events_that_have_proven_complete_stretch_the_interval() {
-        let mut schedule = Schedule::new();
-        let due = proven(&mut schedule);
-        let before = due - Duration::from_millis(1);
-        assert_eq!(schedule.next(before), Step::WaitUntil(due));
-        assert_eq!(schedule.next(due), ALL);
-        schedule.ended(due, &quiet());
-        assert_eq!(schedule.all_due, due + LONG);
+    fn events_stretch_the_interval() {
+        let mut schedule = with_events_at(0);
+        let before = LONG - at(1);
+        assert_eq!(schedule.next(before), Step::WaitUntil(LONG));
+        assert_eq!(schedule.next(LONG), ALL);
+        schedule.ended(LONG, Outcome::Listed);
+        assert_eq!(schedule.all_due, 2 * LONG);
+        let described = "relist interval 5 s: the runtime sends events";
+        assert_eq!(schedule.describe_interval(), described);
     }
 
     #[test]
     fn an_event_brings_the_list_of_all_to_within_a_second() {
-        let mut schedule = Schedule::new();
-        let now = proven(&mut schedule) - LONG + at(3000);
+        let mut schedule = with_events_at(0);
+        let now = at(3000);
         schedule.hint(now, "a".to_owned());
         assert_eq!(schedule.next(now), pod("a"));
-        schedule.ended(now, &quiet());
+        schedule.ended(now, Outcome::Listed);
         assert_eq!(schedule.next(now), Step::WaitUntil(now + SHORT));
-        // What it told may show in a later list only.
+        // What it reported may show in a later list only.
         assert_eq!(schedule.next(now + SHORT), ALL);
-        schedule.ended(now + SHORT, &quiet());
-        assert_eq!(schedule.all_due, now + 2 * SHORT);
+        schedule.ended(now + SHORT, Outcome::Listed);
+        assert_eq!(schedule.all_due, now + SHORT + LONG);
     }
 
     #[test]
     fn a_failure_and_a_broken_stream_bring_the_short_interval_back() {
-        let mut schedule = Schedule::new();
-        let due = proven(&mut schedule);
+        let mut schedule = with_events_at(0);
         let mut failed = schedule.clone();
-        assert_eq!(failed.next(due), ALL);
-        failed.ended(due, &Outcome::Failed);
-        assert_eq!(failed.all_due, due + SHORT);
-        let now = due - LONG + at(1);
-        schedule.events_broke(now);
-        assert_eq!(schedule.next(now), Step::WaitUntil(now + SHORT));
+        assert_eq!(failed.next(LONG), ALL);
+        failed.ended(LONG, Outcome::Failed);
+        assert_eq!(failed.all_due, LONG + SHORT);
+        schedule.events_broke(at(1));
+        assert_eq!(schedule.next(at(1)), Step::WaitUntil(at(1) + SHORT));
+        let described = "relist interval 1 s: no events of the runtime";
+        assert_eq!(schedule.describe_interval(), described);
     }
 }

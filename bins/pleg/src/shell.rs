@@ -17,10 +17,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tonic::service::Routes;
 use topology::Process;
 
-use crate::completeness::Moment;
 use crate::health::Health;
 use crate::relist::{Event, Records};
-use crate::schedule::{Outcome, Schedule, Scope, Step};
+use crate::schedule::{Moment, Outcome, Schedule, Scope, Step};
 use crate::server::{Publication, Published};
 use crate::wire;
 
@@ -188,7 +187,7 @@ impl Relister {
         let (listed, mut pods) = match usable {
             Ok(usable) => usable,
             Err(error) => {
-                self.schedule.ended(self.now(), &Outcome::Failed);
+                self.schedule.ended(self.now(), Outcome::Failed);
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(?scope, error, "cannot relist; what is known stands");
                 }
@@ -199,19 +198,14 @@ impl Relister {
             tracing::info!("relisting again");
         }
         self.heard_pool(listed.boot_id);
-        let (changed, events) = match scope {
-            Scope::All => {
-                let changed = self.records.told_by_events(&pods);
-                (changed, self.records.apply_all(pods))
-            }
+        let events = match scope {
+            Scope::All => self.records.apply_all(pods),
             Scope::Pod(uid) => {
                 let pod = pods.remove(uid);
-                let changed = self.records.one_is_told_by_events(uid, pod.as_ref());
-                let changed = changed.then(|| uid.clone()).into_iter().collect();
-                (changed, self.records.apply_one(uid, pod))
+                self.records.apply_one(uid, pod)
             }
         };
-        self.schedule.ended(self.now(), &Outcome::Listed(changed));
+        self.schedule.ended(self.now(), Outcome::Listed);
         for event in &events {
             tracing::debug!(pod = event.pod_uid, kind = ?event.kind, id = event.id, "event");
         }
