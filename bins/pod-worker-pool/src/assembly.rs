@@ -38,7 +38,6 @@ use crate::relist::{Owners, Relister};
 use crate::removed_pods::RemovedPods;
 use crate::servers::Shared;
 use crate::steps::{ProcessStart, StepContext};
-use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
 use crate::turns::runtime::RuntimeInTurns;
 
@@ -112,14 +111,14 @@ impl Assembly {
         let state = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state, &KernelBoot::this())?;
         let (pulled, pulled_writer) = PulledImages::open(&state);
-        let (owners, told_ends) = (Owners::default(), ToldEnds::default());
+        let owners = Owners::default();
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
         let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let credentials = NodeCredentials::open(&config.pull_credentials_path, events.clone());
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
-        let relister = relister(&runtime, &clock, (&owners, &told_ends));
+        let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
         let turns = Turns::new(processors(capacity), clock.clone());
         let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
         let removed_pods = RemovedPods::default();
@@ -127,7 +126,6 @@ impl Assembly {
             removed_pods: removed_pods.clone(),
             publisher: publisher(config, &observer),
             observer,
-            told_ends: told_ends.clone(),
             images: images(config, &runtime, (&credentials, programs), &pulled, &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
@@ -186,7 +184,7 @@ impl Assembly {
                 host,
                 relister,
                 listed,
-                hints: Hints::new(owners, told_ends),
+                hints: Hints::new(owners),
                 http_hooks,
                 events,
                 conditions,
@@ -196,15 +194,6 @@ impl Assembly {
             },
         })
     }
-}
-
-fn relister(
-    runtime: &Arc<dyn ContainerRuntime>,
-    clock: &WallClock,
-    (owners, told_ends): (&Owners, &ToldEnds),
-) -> Relister {
-    let (owners, told_ends) = (owners.clone(), told_ends.clone());
-    Relister::new(Arc::clone(runtime), clock.clone(), owners, told_ends)
 }
 
 /// Whole processors of the node, at least one.

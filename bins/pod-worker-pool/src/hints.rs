@@ -1,9 +1,6 @@
 //! Hints: what the runtime's events say, for pleg and for our own workers. Nothing
 //! depends on any of them being heard.
 
-mod repeated_looks;
-mod unowned;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +16,6 @@ use tokio::time::Instant;
 
 use crate::pool::PoolHandle;
 use crate::relist::Owners;
-use crate::told_ends::ToldEnds;
-
-use repeated_looks::{End, RepeatedLooks};
-use unowned::Unowned;
 
 /// Hints that wait for a slow reader; who falls behind relists instead.
 const KEPT_HINTS: usize = 1024;
@@ -37,8 +30,29 @@ const RECONNECT: Curve = Curve {
 /// Starts of commands that wait for a slow reader: a reader that misses one waits longer.
 const KEPT_COMMAND_STARTS: usize = 256;
 
+/// When a pod is looked at again after the event of an end. containerd publishes the exit
+/// of a task, then cleans up for some tens of milliseconds, then writes the new state down,
+/// and no event follows that. What does not show by the last of them is left to pleg.
+const LOOKS_AFTER_END: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(100)];
+
+/// Later looks that are kept: more than the ends of all containers of a full node.
+const MAX_LATER_LOOKS: usize = 2048;
+
 /// How often a runtime without events is asked again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
+
+/// A look at the pod of a container that is due later.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LaterLook {
+    at: Instant,
+    /// The container or sandbox whose end was reported.
+    id: String,
+    /// Its pod, where the event named it.
+    uid: Option<String>,
+}
+
+/// Earliest first.
+type LaterLooks = BTreeSet<LaterLook>;
 
 /// The hints. Clones share them.
 #[derive(Clone, Debug)]
@@ -46,20 +60,18 @@ pub(crate) struct Hints {
     feed: Feed<v1::WatchHintsResponse>,
     available: watch::Sender<bool>,
     owners: Owners,
-    told_ends: ToldEnds,
     /// The instance that each was started in.
     command_starts: broadcast::Sender<String>,
 }
 
 impl Hints {
-    /// No hints yet; ends that are told go into `told_ends`.
+    /// No hints yet.
     #[must_use]
-    pub(crate) fn new(owners: Owners, told_ends: ToldEnds) -> Hints {
+    pub(crate) fn new(owners: Owners) -> Hints {
         Hints {
             feed: Feed::new(KEPT_HINTS),
             available: watch::Sender::new(false),
             owners,
-            told_ends,
             command_starts: broadcast::Sender::new(KEPT_COMMAND_STARTS),
         }
     }
@@ -110,89 +122,70 @@ impl Hints {
 
     /// Rings until the stream ends; whether there was any event.
     async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
-        let mut repeated = RepeatedLooks::default();
-        let mut unowned = Unowned::default();
+        let mut later = LaterLooks::new();
         let mut any = false;
         loop {
-            let next = repeated.next().into_iter().chain(unowned.due()).min();
+            let next = later.first().map(|look| look.at);
             tokio::select! {
                 // Events first: each is handled at once, so that none starves a
-                // repeated look for long.
+                // later look for long.
                 biased;
                 // Cancel-safe: a stream keeps what it has not given.
                 event = events.stream.next() => match event {
-                    // Nothing of the pod has changed.
-                    Some(Ok(event)) if event.kind == EventKind::CommandStarted => {
-                        any = true;
-                        // Nobody waits for one: fine.
-                        let _ = self.command_starts.send(event.container_id);
-                    }
                     Some(Ok(event)) => {
                         any = true;
-                        if !self.ring(&event, pool, &mut repeated) {
-                            unowned.heard(event.container_id, Instant::now());
-                        }
+                        self.ring(event, pool, &mut later);
                     }
                     Some(Err(_)) | None => return any,
                 },
                 // Cancel-safe: a sleep has no state that could be lost.
-                () = clock::sleep_until(next) => {
-                    self.ring_again(pool, &mut repeated);
-                    self.find_owners(pool, &mut unowned);
+                () = clock::sleep_until(next) => self.ring_again(pool, &mut later),
+            }
+        }
+    }
+
+    /// Passes an event on; where its pod is not known, pleg lists all pods.
+    fn ring(&self, event: RuntimeEvent, pool: &PoolHandle, later: &mut LaterLooks) {
+        let id = event.container_id;
+        // Nothing of the pod has changed.
+        if event.kind == EventKind::CommandStarted {
+            // Nobody waits for one: fine.
+            let _ = self.command_starts.send(id);
+            return;
+        }
+        if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
+            for wait in LOOKS_AFTER_END {
+                let (id, uid) = (id.clone(), event.pod_uid.clone());
+                let at = Instant::now() + wait;
+                if later.len() < MAX_LATER_LOOKS {
+                    later.insert(LaterLook { at, id, uid });
                 }
             }
         }
-    }
-
-    /// Passes an event on, unless nobody knows yet which pod it is about; answers
-    /// whether it is known.
-    fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle, repeated: &mut RepeatedLooks) -> bool {
-        if let Some(end) = event.end {
-            self.told_ends.note(&event.container_id, end);
-        }
-        let told = event.pod_uid.clone();
-        let uid = told.or_else(|| self.owners.pod_of(&event.container_id));
-        match uid {
-            Some(uid) if pod::identity::check_uid(&uid).is_ok() => {
-                if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
-                    let id = event.container_id.clone();
-                    let uid = uid.clone();
-                    repeated.heard(End { uid, id }, Instant::now());
-                }
-                self.tell(uid, pool);
-                true
-            }
-            _ => false,
+        match self.owner(&id, event.pod_uid) {
+            Some(uid) => self.tell(uid, pool),
+            None => self.publish(Message::Lost(true)),
         }
     }
 
-    /// Passes on what was told of containers and sandboxes whose pod was not known then:
-    /// as hints of pods where it is known by now, and as one lost hint for all others.
-    fn find_owners(&self, pool: &PoolHandle, unowned: &mut Unowned) {
-        let mut pods = BTreeSet::new();
-        let mut lost = false;
-        for id in unowned.take_due(Instant::now()) {
-            match self.owners.pod_of(&id) {
-                Some(uid) => _ = pods.insert(uid),
-                None => lost = true,
-            }
-        }
-        for uid in pods {
-            self.tell(uid, pool);
-        }
-        if lost {
-            self.publish(Message::Lost(true));
-        }
+    /// The pod that an event is about, if it is known.
+    fn owner(&self, id: &str, told: Option<String>) -> Option<String> {
+        let uid = told.or_else(|| self.owners.pod_of(id));
+        uid.filter(|uid| pod::identity::check_uid(uid).is_ok())
     }
 
-    /// Looks again at pods of which an end was told that does not show yet.
-    fn ring_again(&self, pool: &PoolHandle, repeated: &mut RepeatedLooks) {
+    /// Looks again at pods of which an end was reported that does not show yet.
+    fn ring_again(&self, pool: &PoolHandle, later: &mut LaterLooks) {
         let now = Instant::now();
-        while let Some((end, waits)) = repeated.take_due(now) {
-            let observation = pool.publisher().observations().get(&end.uid);
-            if observation.is_some_and(|observation| is_alive(&observation, &end.id)) {
-                self.tell(end.uid.clone(), pool);
-                repeated.still_hidden(end, waits, now);
+        while later.first().is_some_and(|look| look.at <= now)
+            && let Some(LaterLook { id, uid, .. }) = later.pop_first()
+        {
+            let Some(uid) = self.owner(&id, uid) else {
+                continue;
+            };
+            let observation = pool.publisher().observations().get(&uid);
+            if observation.is_none_or(|observation| !shows_end(&observation, &id)) {
+                self.tell(uid, pool);
             }
         }
     }
@@ -219,12 +212,12 @@ impl Hints {
     }
 }
 
-/// Whether a container or sandbox was alive when its pod was last looked at.
-fn is_alive(observation: &v1::PodObservation, id: &str) -> bool {
+/// Whether what was seen of a pod shows that this container or sandbox has ended, or is gone.
+fn shows_end(observation: &v1::PodObservation, id: &str) -> bool {
     let mut containers = observation.containers.iter();
     let mut sandboxes = observation.sandboxes.iter();
-    containers.any(|it| it.id == id && it.state() == v1::RuntimeState::Running)
-        || sandboxes.any(|it| it.id == id && it.ready)
+    let may_run = containers.any(|it| it.id == id && it.state() != v1::RuntimeState::Exited);
+    !may_run && !sandboxes.any(|it| it.id == id && it.ready)
 }
 
 /// One reader.

@@ -5,7 +5,7 @@
 //! Observe, what the runtime has:
 //!
 //! - `observe`: one pod, as an `Observation`; `relist`: all pods at a glance;
-//! - `hints` and `told_ends`: what the runtime tells by itself; `readiness`: how it is.
+//! - `hints`: what the runtime tells by itself; `readiness`: how it is.
 //!
 //! Plan: the states of a worker and what to do next with a pod are decided in the crate
 //! `pod-lifecycle`, requests are made in `cri-requests`.
@@ -70,7 +70,6 @@ mod shutdown_kills;
 mod steps;
 #[cfg(test)]
 mod testing;
-mod told_ends;
 mod turns;
 mod usage;
 

@@ -1,7 +1,7 @@
 //! One look at all pods that the runtime has: two list calls, shared by everybody
 //! who asks at the same time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +15,6 @@ use pod::metadata::{
 };
 use pod_lifecycle::annotations;
 use tokio::time::Instant;
-
-use crate::told_ends::ToldEnds;
 
 /// Wait between two attempts to list the runtime at the start.
 const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
@@ -113,20 +111,6 @@ pub(crate) struct Relist {
     pub asked_at: UnixNanos,
 }
 
-impl Relist {
-    /// Sandboxes and containers that run, or may.
-    fn alive(&self) -> HashSet<&str> {
-        let pods = self.pods.values();
-        pods.flat_map(|pod| {
-            let sandboxes = pod.sandboxes.iter().filter(|sandbox| sandbox.ready);
-            let containers = pod.containers.iter().filter(|it| it.may_run());
-            let sandboxes = sandboxes.map(|sandbox| sandbox.id.as_str());
-            sandboxes.chain(containers.map(|container| container.id.as_str()))
-        })
-        .collect()
-    }
-}
-
 /// Which pod a sandbox or container belongs to, and when that was noted. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners(Arc<Mutex<HashMap<String, (String, Instant)>>>);
@@ -172,7 +156,6 @@ pub(crate) struct Relister {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     owners: Owners,
-    told_ends: ToldEnds,
     last: Arc<tokio::sync::Mutex<Option<Listed>>>,
 }
 
@@ -189,13 +172,11 @@ impl Relister {
         runtime: Arc<dyn ContainerRuntime>,
         clock: WallClock,
         owners: Owners,
-        told_ends: ToldEnds,
     ) -> Relister {
         Relister {
             runtime,
             clock,
             owners,
-            told_ends,
             last: Arc::default(),
         }
     }
@@ -216,9 +197,6 @@ impl Relister {
         let began = Instant::now();
         let relist = Arc::new(self.list(None).await?);
         self.owners.replace(&relist, began);
-        let alive = relist.alive();
-        self.told_ends
-            .forget_shown(relist.asked_at, |id| alive.contains(id));
         *last = Some((began, Arc::clone(&relist)));
         Ok(relist)
     }
@@ -435,12 +413,7 @@ mod tests {
             ..Faults::NONE
         });
         let lists = || runtime.calls().get("ListPodSandbox").copied().unwrap_or(0);
-        let relister = Relister::new(
-            Arc::new(runtime.clone()),
-            clock.clone(),
-            Owners::default(),
-            ToldEnds::default(),
-        );
+        let relister = Relister::new(Arc::new(runtime.clone()), clock.clone(), Owners::default());
         let late = async {
             tokio::time::advance(Duration::from_millis(1)).await;
             assert_eq!(lists(), 1, "it is under way");
@@ -470,7 +443,7 @@ mod tests {
         });
         let owners = Owners::default();
         let runtime = Arc::new(runtime);
-        let relister = Relister::new(runtime, clock, owners.clone(), ToldEnds::default());
+        let relister = Relister::new(runtime, clock, owners.clone());
         owners.note("before", "u1");
         tokio::time::advance(Duration::from_millis(1)).await;
         let made = async {

@@ -48,18 +48,6 @@ pub struct RuntimeEvent {
     pub kind: EventKind,
     /// The pod, when the event itself tells; else the consumer looks it up by id.
     pub pod_uid: Option<String>,
-    /// How its first process ended, when the event is of that and tells.
-    pub end: Option<End>,
-}
-
-/// How a container's first process ended. It is final: a container never runs a
-/// second one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
-    /// Its exit code, as the container's status will have it.
-    pub exit_code: i32,
-    /// When, in nanoseconds since the Unix epoch.
-    pub finished_at: i64,
 }
 
 /// A running subscription. It ends with an error when the connection breaks, and then
@@ -166,11 +154,7 @@ pub(crate) fn from_containerd(envelope: containerd::types::Envelope) -> Option<R
         "containerd.events.TaskExit" => {
             let exit = TaskExit::decode(bytes).ok()?;
             let first_process = exit.id == exit.container_id || exit.id.is_empty();
-            let end = end(&exit);
-            let stopped = first_process
-                .then(|| event(exit.container_id, EventKind::Stopped, None))
-                .flatten()?;
-            Some(RuntimeEvent { end, ..stopped })
+            first_process.then(|| event(exit.container_id, EventKind::Stopped, None))?
         }
         "containerd.events.TaskDelete" => {
             let delete = TaskDelete::decode(bytes).ok()?;
@@ -186,17 +170,6 @@ fn event(container_id: String, kind: EventKind, pod_uid: Option<String>) -> Opti
         container_id,
         kind,
         pod_uid,
-        end: None,
-    })
-}
-
-/// `None` for an end that tells no time, or none that can be.
-fn end(exit: &containerd::events::TaskExit) -> Option<End> {
-    let at = exit.exited_at.as_ref()?;
-    let seconds = at.seconds.checked_mul(1_000_000_000)?;
-    Some(End {
-        exit_code: i32::try_from(exit.exit_status).ok()?,
-        finished_at: seconds.checked_add(i64::from(at.nanos))?,
     })
 }
 
@@ -232,31 +205,10 @@ mod tests {
         let stopped = from_containerd(envelope("k8s.io", name, &exit("c1", "c1"))).unwrap();
         assert_eq!(stopped.kind, EventKind::Stopped);
         assert_eq!(stopped.container_id, "c1");
-        assert_eq!(stopped.end, None, "no time, no end");
         assert_eq!(
             from_containerd(envelope("k8s.io", name, &exit("c1", "exec-1"))),
             None
         );
-    }
-
-    #[test]
-    fn an_end_carries_its_code_and_time_and_one_that_cannot_be_is_left_out() {
-        let told = |exit_status: u32, seconds: i64| {
-            let exit = TaskExit {
-                exit_status,
-                exited_at: Some(prost_types::Timestamp { seconds, nanos: 7 }),
-                ..exit("c1", "c1")
-            };
-            let event = from_containerd(envelope("k8s.io", "containerd.events.TaskExit", &exit));
-            event.unwrap().end
-        };
-        let end = End {
-            exit_code: 3,
-            finished_at: 2_000_000_007,
-        };
-        assert_eq!(told(3, 2), Some(end));
-        assert_eq!(told(u32::MAX, 2), None);
-        assert_eq!(told(3, i64::MAX), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use client::{
 };
 pub use error::{EXEC_SYNC, RuntimeError};
 pub use error_kind::RuntimeErrorKind;
-pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
+pub use events::{EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;
 
 /// The messages of CRI v1, under the name that they are mostly used by.

@@ -21,9 +21,6 @@ pub struct Observation {
     /// For containers without any instance: how often they were started before,
     /// as the names of their log files tell.
     pub starts_in_logs: BTreeMap<String, u32>,
-    /// Ends of processes that the runtime told of by an event, by the id of their
-    /// container or sandbox. The lists may show them as running still.
-    pub told_ends: BTreeMap<String, ToldEnd>,
     /// Whether calls that make something of the pod were under way when the look began: what
     /// they make may be missing here, also when they have ended since.
     pub calls_under_way: bool,
@@ -36,15 +33,6 @@ pub struct Observation {
     /// [`Observation::learn_former`] finds it. Instances of earlier ones are those that it
     /// had before it began anew.
     pub first_round: u32,
-}
-
-/// The end of a process, as an event tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToldEnd {
-    /// Its exit code.
-    pub exit_code: i32,
-    /// When it ended.
-    pub finished_at: UnixNanos,
 }
 
 impl Observation {

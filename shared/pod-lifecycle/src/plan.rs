@@ -26,8 +26,7 @@
 //!   to be cleared away -------------------------------> CleanUp
 //! ```
 //!
-//! `facts` are what goes in, `actions` what comes out. `considered` puts together what the
-//! runtime shows and what is known besides; `sandbox`, `init`, `containers` and
+//! `facts` are what goes in, `actions` what comes out. `sandbox`, `init`, `containers` and
 //! `ephemeral` decide about those; `resize` which of them get other resources; `restart`
 //! when a container is started again; `round` when all of them are; `refused` what is left
 //! of that for a pod that the node policy refuses; `stop` what stops a whole pod, and
@@ -35,7 +34,6 @@
 //! something is started, and which refreshed later; `start_time` since when a pod counts.
 
 mod actions;
-mod considered;
 mod container_stop;
 mod containers;
 mod describe;
@@ -55,7 +53,6 @@ mod volumes;
 use pod::{Pod, PodExt};
 
 use crate::termination::TerminationCause;
-use considered::Considered;
 use facts::Inputs;
 
 pub use actions::{
@@ -94,21 +91,17 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
 
 /// The plan of a pod that is to run.
 fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
-    let considered = Considered::of(facts, pod);
+    let observation = sandbox::without_failed_stops(facts);
     let inputs = Inputs {
         facts,
         pod,
-        observation: &considered.observation,
-        round: current_round(pod, &considered.observation),
+        observation: &observation,
+        round: current_round(pod, &observation),
     };
     let plan = next_for_running(&inputs);
-    let plan = match refused {
+    let mut plan = match refused {
         Some(refused) => refused::what_is_left(plan, &inputs, refused),
         None => plan,
-    };
-    let mut plan = match considered.is_ahead {
-        true => considered::ahead_of_the_lists(plan, facts),
-        false => plan,
     };
     volumes::before_starts(&mut plan, &inputs);
     if refused.is_none() {

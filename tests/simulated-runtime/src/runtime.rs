@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
-use cri::{End, EventKind, RuntimeError, RuntimeErrorKind, RuntimeEvent, v1};
+use cri::{EventKind, RuntimeError, RuntimeErrorKind, RuntimeEvent, v1};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, broadcast, oneshot};
@@ -392,7 +392,7 @@ impl SimulatedRuntime {
         }
     }
 
-    fn publish(&self, id: &str, kind: EventKind, end: Option<End>) {
+    fn publish(&self, id: &str, kind: EventKind) {
         self.0.ends.notify_waiters();
         let lost = lock(&self.0.faults).lost_event;
         if lost > 0.0 && lock(&self.0.random).random_bool(lost) {
@@ -403,7 +403,6 @@ impl SimulatedRuntime {
             container_id: id.to_owned(),
             kind,
             pod_uid: None,
-            end,
         }));
     }
 
@@ -411,11 +410,7 @@ impl SimulatedRuntime {
         let now = self.now();
         let ended = lock(&self.0.state).exit(now, id, code, killed);
         if ended {
-            let end = End {
-                exit_code: code,
-                finished_at: now.wall.0,
-            };
-            self.publish(id, EventKind::Stopped, Some(end));
+            self.publish(id, EventKind::Stopped);
         }
     }
 

@@ -30,7 +30,6 @@ use crate::policy::NodePolicy;
 use crate::publisher::{LOOPBACK, Publisher};
 use crate::record::Records;
 use crate::removed_pods::RemovedPods;
-use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
 
 /// How long the runtime may take to undo a call whose caller is gone, its name still
@@ -55,8 +54,6 @@ pub(crate) struct StepContext {
     pub observer: Observer,
     /// Pods that their source has removed and that have ended, for the garbage collection.
     pub removed_pods: RemovedPods,
-    /// Ends that the runtime told of before its lists show them.
-    pub told_ends: ToldEnds,
     /// HTTP lifecycle hooks, which the prober carries out.
     pub http_hooks: HttpHooks,
     /// Pulls images.
@@ -96,7 +93,7 @@ impl std::fmt::Debug for StepContext {
 }
 
 impl StepContext {
-    /// What the runtime has of a pod now, and what its events told.
+    /// What the runtime has of a pod now.
     pub(super) async fn observe(
         &self,
         identity: &PodIdentity,
@@ -110,7 +107,6 @@ impl StepContext {
         let mut observation = observed.await?;
         memory.looked_at = Some(looked_at);
         observation.calls_under_way = calls_under_way;
-        observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
         observation.files.clone_from(&memory.files);
         observation.learn_former(&memory.record.former_sandboxes);

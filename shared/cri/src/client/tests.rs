@@ -347,7 +347,6 @@ async fn one_stream_of_two_ends_when_one_of_them_does() {
             container_id: id.to_owned(),
             kind,
             pod_uid: None,
-            end: None,
         })
     };
     let one = stream::iter([event("a", EventKind::Stopped)]).chain(stream::pending());

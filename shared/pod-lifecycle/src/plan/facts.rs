@@ -103,7 +103,7 @@ pub struct ProbeVerdicts {
 pub(super) struct Inputs<'a> {
     pub(super) facts: &'a Facts<'a>,
     pub(super) pod: &'a Pod,
-    /// As `considered` puts it together.
+    /// What the runtime shows, failed stops set aside (`sandbox::without_failed_stops`).
     pub(super) observation: &'a Observation,
     /// Instances of earlier rounds count for nothing but their restart counts and their
     /// back-off.

@@ -1,5 +1,6 @@
 //! Whether the pod's sandbox can be used, and what to do if not.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use pod::core::Container as ContainerSpec;
@@ -7,8 +8,9 @@ use pod::update::may_go_on;
 use pod::{PodExt, restart};
 
 use super::actions::{Plan, StopPod, Unusable, Work};
-use super::facts::Inputs;
+use super::facts::{Facts, Inputs};
 use super::{container_stop, init, stop};
+use crate::known::SandboxKnown;
 use crate::observation::{Container, Exit, Observation, Sandbox, SandboxNetwork};
 use crate::termination::TerminationCause;
 
@@ -19,6 +21,25 @@ const PAUSE_BETWEEN_SANDBOXES: Duration = Duration::from_secs(1);
 pub(super) enum Choice<'a> {
     Use(&'a Sandbox),
     Plan(Plan),
+}
+
+/// What the runtime shows. A sandbox beside the pod's own that cannot be stopped is no
+/// reason to leave the pod's own alone: it does not count as alive, and what is in it comes
+/// after everything else of its name. The step reports the failure, and the next sync
+/// tries to stop it again.
+pub(super) fn without_failed_stops<'a>(facts: &Facts<'a>) -> Cow<'a, Observation> {
+    let has_failed_stop = |id: &str| facts.known.sandbox(id) == Some(SandboxKnown::StopFailed);
+    let mut observation = Cow::Borrowed(facts.observation);
+    let mut sandboxes = facts.observation.sandboxes.iter();
+    if sandboxes.any(|it| has_failed_stop(&it.id)) {
+        let observation = observation.to_mut();
+        for sandbox in &mut observation.sandboxes {
+            sandbox.ready &= !has_failed_stop(&sandbox.id);
+        }
+        let containers = &mut observation.containers;
+        containers.sort_by_key(|container| has_failed_stop(&container.sandbox_id));
+    }
+    observation
 }
 
 pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {

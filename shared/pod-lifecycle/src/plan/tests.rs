@@ -14,7 +14,6 @@ mod restart_policies;
 mod sandboxes;
 mod sidecars;
 mod terminations;
-mod told_ends;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -90,7 +90,7 @@ impl ContainerRuntime for SimulatedRuntime {
             lock(&runtime.0.state).reserve_sandbox(&config)?;
             runtime.linger(delay).await;
             let id = lock(&runtime.0.state).run_sandbox(runtime.now(), config)?;
-            runtime.publish(&id, EventKind::Started, None);
+            runtime.publish(&id, EventKind::Started);
             Ok(id)
         })
         .await
@@ -106,7 +106,7 @@ impl ContainerRuntime for SimulatedRuntime {
             for container in running {
                 runtime.end(&container, 137, true);
             }
-            runtime.publish(&id, EventKind::Stopped, None);
+            runtime.publish(&id, EventKind::Stopped);
             Ok(())
         })
         .await
@@ -116,7 +116,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let id = sandbox_id.to_owned();
         self.perform("RemovePodSandbox", millis(10), move |runtime| async move {
             lock(&runtime.0.state).remove_sandbox(runtime.now(), &id)?;
-            runtime.publish(&id, EventKind::Deleted, None);
+            runtime.publish(&id, EventKind::Deleted);
             Ok(())
         })
         .await
@@ -161,7 +161,7 @@ impl ContainerRuntime for SimulatedRuntime {
             if connection != runtime.connection() {
                 lock(&runtime.0.state).make_half(&id);
             }
-            runtime.publish(&id, EventKind::Created, None);
+            runtime.publish(&id, EventKind::Created);
             Ok(id)
         })
         .await
@@ -178,11 +178,11 @@ impl ContainerRuntime for SimulatedRuntime {
             if connection != runtime.connection() {
                 let loses = lock(&runtime.0.faults).loses_tasks;
                 lock(&runtime.0.state).cut_start_short(runtime.now(), &id, loses);
-                runtime.publish(&id, EventKind::Stopped, None);
+                runtime.publish(&id, EventKind::Stopped);
                 return Ok(());
             }
             let behaviour = lock(&runtime.0.state).start_container(runtime.now(), &id)?;
-            runtime.publish(&id, EventKind::Started, None);
+            runtime.publish(&id, EventKind::Started);
             runtime.run_to_its_end(id, behaviour);
             Ok(())
         })
@@ -216,7 +216,7 @@ impl ContainerRuntime for SimulatedRuntime {
             }
             state.remove_container(runtime.now(), &id);
             drop(state);
-            runtime.publish(&id, EventKind::Deleted, None);
+            runtime.publish(&id, EventKind::Deleted);
             Ok(())
         })
         .await
@@ -331,7 +331,6 @@ impl ContainerRuntime for SimulatedRuntime {
                     container_id: id.clone(),
                     kind: EventKind::CommandStarted,
                     pod_uid: None,
-                    end: None,
                 }));
                 tokio::time::sleep(after.min(timeout)).await;
                 lock(&runtime.0.state).command_ended(runtime.now(), &id, number);

@@ -55,7 +55,8 @@ async fn an_instance_that_only_has_the_command_as_it_is_written_is_probed_with_t
     let of_other = other.runtime.container_status(id).await.unwrap();
 
     let pool = Pool::start();
-    let observation = pool.run(&checking("$(WORD)")).await;
+    let value = checking("$(WORD)");
+    let observation = pool.run(&value).await;
     let made = &observation.containers[0];
     let status = pool.runtime.container_status(&made.id).await.unwrap();
     // As an earlier version makes one.
@@ -76,6 +77,11 @@ async fn an_instance_that_only_has_the_command_as_it_is_written_is_probed_with_t
             .create_container(sandbox, config, cri::v1::PodSandboxConfig::default());
     let older = older.await.unwrap();
     pool.runtime.start_container(&older).await.unwrap();
+    let sync = v1::UpdatePodRequest {
+        r#type: v1::UpdateType::Sync.into(),
+        ..update(&value)
+    };
+    pool.workers().update_pod(sync).await.unwrap();
     eventually_a_target(&pool, &older).await;
     assert_eq!(probed(&pool, &older).await, "$(WORD)");
 }

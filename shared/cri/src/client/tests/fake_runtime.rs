@@ -241,7 +241,6 @@ impl Events for FakeEvents {
         let started = TaskExecStarted {
             container_id: "c1".into(),
             exec_id: "e1".into(),
-            pid: 7,
         };
         let envelope = |name: &str, value| Envelope {
             namespace: "k8s.io".into(),

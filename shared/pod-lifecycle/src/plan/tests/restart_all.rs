@@ -216,23 +216,6 @@ fn a_sandbox_that_is_lost_meanwhile_is_replaced_first() {
 }
 
 #[test]
-fn an_end_that_was_told_before_the_lists_show_it_stops_no_others() {
-    let mut case = case("Always", "a");
-    let told = crate::observation::ToldEnd {
-        exit_code: 42,
-        finished_at: ago(0),
-    };
-    case.observation.told_ends.insert("a-0".into(), told);
-    let work = case.work();
-    assert!(
-        work.has_nothing_to_do_now() && work.wake_at.is_some(),
-        "{work:?}"
-    );
-    case.has("a", exited(42));
-    assert_eq!(case.kills().len(), 3);
-}
-
-#[test]
 fn nothing_is_stopped_that_the_node_policy_would_not_let_start_again() {
     let mut case = case("Always", "a");
     case.has("a", exited(42));
