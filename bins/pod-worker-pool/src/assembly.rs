@@ -119,7 +119,7 @@ impl Assembly {
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
-        let turns = Turns::new(processors(capacity), clock.clone());
+        let turns = Turns::new(processors(capacity));
         let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
         let removed_pods = RemovedPods::default();
         let context = Arc::new(StepContext {

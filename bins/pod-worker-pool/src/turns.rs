@@ -1,6 +1,5 @@
 //! Turns at the runtime: heavy calls wait until it is theirs to be made. Who is next
-//! and how many there are at a time is decided by the crate of the same name; here is
-//! who waits, and what is known of pods.
+//! is decided by the crate of the same name; here is who waits, and what is known of pods.
 //!
 //! Nobody watches the clock for those who wait: each of them does, so that turns go
 //! on as long as anybody wants one.
@@ -14,12 +13,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
-use clock::WallClock;
+#[cfg(test)]
+use ::turns::Figures;
+use ::turns::{Ask, Call, Purpose, Queue, Ticket};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-
-use status_line::LimitChange;
 
 /// All turns at one runtime. Clones share them.
 #[derive(Clone, Debug)]
@@ -28,7 +26,6 @@ pub(crate) struct Turns(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     begun: Instant,
-    clock: WallClock,
     state: Mutex<State>,
     /// Tells those who wait that the next look is earlier than they know.
     is_earlier: Notify,
@@ -41,19 +38,14 @@ struct State {
     waiting: HashMap<Ticket, oneshot::Sender<()>>,
     /// Pods with a worker, by UID.
     pods: HashMap<Arc<str>, Standing>,
-    next_age: u64,
     /// When to look again, as of the last look: those who wait all do then.
     next_look: Option<Duration>,
-    /// What was logged last.
-    logged: Figures,
-    /// The last change of the limit.
-    changed: Option<LimitChange>,
 }
 
 /// What is known of a pod.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    rank: Rank,
+    is_critical: bool,
     purpose: Purpose,
 }
 
@@ -63,19 +55,14 @@ pub(crate) struct Withdrawn;
 
 impl Turns {
     /// Turns at a runtime on a machine with so many processors.
-    pub(crate) fn new(processors: usize, clock: WallClock) -> Turns {
-        let queue = Queue::new(processors);
+    pub(crate) fn new(processors: usize) -> Turns {
         Turns(Arc::new(Inner {
             begun: Instant::now(),
-            clock,
             state: Mutex::new(State {
-                logged: queue.figures(),
-                queue,
+                queue: Queue::new(processors),
                 waiting: HashMap::new(),
                 pods: HashMap::new(),
-                next_age: 0,
                 next_look: None,
-                changed: None,
             }),
             is_earlier: Notify::new(),
         }))
@@ -85,16 +72,8 @@ impl Turns {
     /// is not wanted any more: nobody is left who would hear the answer.
     pub(crate) fn step_begins(&self, uid: &str, is_critical: bool, purpose: Purpose) {
         let mut state = self.lock();
-        let next_age = state.next_age;
-        let known = state.pods.get(uid).map(|standing| standing.rank);
-        if known.is_none() {
-            state.next_age += 1;
-        }
         let standing = Standing {
-            rank: Rank {
-                is_ordinary: !is_critical,
-                age: known.map_or(next_age, |rank| rank.age),
-            },
+            is_critical,
             purpose,
         };
         state.pods.insert(uid.into(), standing);
@@ -122,8 +101,7 @@ impl Turns {
     #[must_use]
     pub(crate) fn status_line(&self) -> String {
         let state = self.lock();
-        let figures = state.queue.figures();
-        status_line::of(figures, &state.queue.by_call(), state.changed)
+        status_line::of(state.queue.figures(), &state.queue.by_call())
     }
 
     /// Waits for a turn. It is given back when the answer is dropped; dropping the
@@ -166,7 +144,7 @@ impl Turns {
                 .or_else(|| known.map(|(_, standing)| standing.purpose))
                 .unwrap_or(Purpose::End),
             pod: known.map(|(uid, _)| Arc::clone(uid)),
-            rank: known.map_or(Rank::LAST, |(_, standing)| standing.rank),
+            is_critical: known.is_some_and(|(_, standing)| standing.is_critical),
         };
         let ticket = state.queue.ask(ask, self.now());
         state.waiting.insert(ticket, begin);
@@ -190,22 +168,6 @@ impl Turns {
             self.0.is_earlier.notify_waiters();
         }
         state.next_look = next_look;
-        let figures = state.queue.figures();
-        if (figures.limit, figures.without_turn) != (state.logged.limit, state.logged.without_turn)
-        {
-            if figures.limit != state.logged.limit {
-                let (before, at) = (state.logged.limit, self.0.clock.now());
-                state.changed = Some(LimitChange { before, at });
-            }
-            state.logged = figures;
-            tracing::debug!(
-                limit = figures.limit,
-                running = figures.running,
-                without_turn = figures.without_turn,
-                waiting = figures.waiting,
-                "turns at the runtime"
-            );
-        }
     }
 
     fn now(&self) -> Duration {
@@ -228,15 +190,6 @@ fn withdraw(state: &mut State, uid: &str) {
 pub(crate) struct Turn {
     turns: Turns,
     ticket: Ticket,
-}
-
-impl Turn {
-    /// The call has been answered.
-    pub(crate) fn finish(self, succeeded: bool) {
-        let now = self.turns.now();
-        let mut state = self.turns.lock();
-        state.queue.finish(self.ticket, succeeded, now);
-    }
 }
 
 impl Drop for Turn {

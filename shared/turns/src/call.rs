@@ -1,17 +1,14 @@
 //! Which calls take turns, and which of two that wait comes first.
 
-/// A heavy call, or what comes before one. Those of one kind take about the same time on an idle machine, so
-/// they are compared with each other.
+/// A heavy call, or what comes before one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     /// No call: what the node has to have before RunPodSandbox, such as directories, a
     /// cgroup and volumes. Of a hundred pods at once the first is not to wait for what all
     /// the others need.
     Prepare,
-    /// RunPodSandbox of a pod with a network of its own.
+    /// RunPodSandbox.
     RunSandbox,
-    /// RunPodSandbox of a pod in the node's network: no network plugin is run.
-    RunHostSandbox,
     /// CreateContainer.
     CreateContainer,
     /// StartContainer.
@@ -40,12 +37,22 @@ pub enum Purpose {
 pub enum Class {
     /// Goes on with a pod that has been begun.
     Begun,
-    /// Begins a pod.
+    /// Begins a pod that is prepared.
     New,
+    /// Prepares a pod.
+    Prepare,
     /// Stops the sandbox of a pod that is being ended, which somebody may wait for.
     Stop,
     /// Removes something that nobody waits for.
     Removal,
+}
+
+impl Class {
+    /// Whether calls of this class end a pod, or clear away what is left of one.
+    #[must_use]
+    pub fn ends(self) -> bool {
+        matches!(self, Class::Stop | Class::Removal)
+    }
 }
 
 impl Call {
@@ -53,10 +60,7 @@ impl Call {
     #[must_use]
     pub fn starts(self) -> bool {
         match self {
-            Self::RunSandbox
-            | Self::RunHostSandbox
-            | Self::CreateContainer
-            | Self::StartContainer => true,
+            Self::RunSandbox | Self::CreateContainer | Self::StartContainer => true,
             Self::Prepare
             | Self::StopSandbox
             | Self::RemoveSandbox
@@ -65,13 +69,12 @@ impl Call {
         }
     }
 
-    /// Its name in the CRI, and what else tells it from others.
+    /// Its name in the CRI.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Prepare => "preparations",
             Self::RunSandbox => "RunPodSandbox",
-            Self::RunHostSandbox => "RunPodSandbox (node's network)",
             Self::CreateContainer => "CreateContainer",
             Self::StartContainer => "StartContainer",
             Self::StopSandbox => "StopPodSandbox",
@@ -85,7 +88,8 @@ impl Call {
     #[must_use]
     pub fn class(self, purpose: Purpose) -> Class {
         match self {
-            Self::Prepare | Self::RunSandbox | Self::RunHostSandbox => Class::New,
+            Self::Prepare => Class::Prepare,
+            Self::RunSandbox => Class::New,
             Self::CreateContainer | Self::StartContainer => Class::Begun,
             Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
                 match (purpose, self) {
@@ -98,23 +102,6 @@ impl Call {
     }
 }
 
-/// Which of two pods comes first, within a class: the lesser one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rank {
-    /// `false` for static pods, mirror pods and those of a system priority.
-    pub is_ordinary: bool,
-    /// The pods in the order in which they became known; the oldest has the least.
-    pub age: u64,
-}
-
-impl Rank {
-    /// The rank of what belongs to no pod that is known.
-    pub const LAST: Rank = Rank {
-        is_ordinary: true,
-        age: u64::MAX,
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,9 +109,8 @@ mod tests {
     #[test]
     fn what_is_begun_comes_before_what_is_new_and_removals_are_last() {
         for (call, purpose, class) in [
-            (Call::Prepare, Purpose::Run, Class::New),
+            (Call::Prepare, Purpose::Run, Class::Prepare),
             (Call::RunSandbox, Purpose::Run, Class::New),
-            (Call::RunHostSandbox, Purpose::Run, Class::New),
             (Call::CreateContainer, Purpose::Run, Class::Begun),
             (Call::StartContainer, Purpose::Run, Class::Begun),
             (Call::StopSandbox, Purpose::Run, Class::Begun),
@@ -136,21 +122,7 @@ mod tests {
         ] {
             assert_eq!(call.class(purpose), class, "{call:?} {purpose:?}");
         }
-        assert!(Class::Begun < Class::New && Class::New < Class::Stop);
-        assert!(Class::Stop < Class::Removal);
-    }
-
-    #[test]
-    fn critical_pods_come_first_then_the_oldest() {
-        let critical = Rank {
-            is_ordinary: false,
-            age: 9,
-        };
-        let old = Rank {
-            is_ordinary: true,
-            age: 1,
-        };
-        let young = Rank { age: 2, ..old };
-        assert!(critical < old && old < young && young < Rank::LAST);
+        assert!(Class::Begun < Class::New && Class::New < Class::Prepare);
+        assert!(Class::Prepare < Class::Stop && Class::Stop < Class::Removal);
     }
 }

@@ -2,26 +2,23 @@
 //!
 //! A runtime that is asked for a hundred pods at once makes all of them late: each
 //! call gets a hundredth of the machine, and the first pod runs hardly before the
-//! last. So heavy calls take turns. [`Queue`] decides who has the next one, and
-//! [`Limit`] how many there are at a time, from how long calls take.
+//! last. So heavy calls take turns, and [`Queue`] decides who has the next one.
 //!
 //! Everything here is a decision over plain values. Time is a `Duration` since any
 //! moment that the caller chose, the same for all calls. Who waits, wakes and calls is
 //! the caller's business.
 //!
 //! ```text
-//!          ask           admit                 finish, leave
+//!          ask           admit                    leave
 //!   ------------> waits -------> has a turn ------------------> gone
 //!                   |                |                           ^
-//!                   | withdraw,      | takes too long            | finish, leave
+//!                   | withdraw,      | takes too long            | leave
 //!                   v leave          v                           |
 //!                  gone          goes on without a turn ---------+
 //! ```
 
 mod call;
-mod limit;
 mod queue;
 
-pub use call::{Call, Class, Purpose, Rank};
-pub use limit::{Limit, Sample};
+pub use call::{Call, Class, Purpose};
 pub use queue::{Ask, ByCall, Figures, Queue, Ticket};

@@ -1,42 +1,42 @@
 //! Who has a turn, who waits for one, and who is next.
 //!
-//! - What has been begun comes before what is new, both before stops of sandboxes, and
-//!   removals come last; within these, critical pods first, then the oldest ([`Class`], [`Rank`]).
-//! - Nobody waits for ever: once somebody has waited for [`LONGEST_WAIT`], every
-//!   [`SHARE_OF_THE_LONGEST`]th turn is that of whoever has waited longest.
-//! - A call that takes far longer than its kind does goes on without its turn.
+//! - There are [`PER_PROCESSOR`] turns for each processor.
+//! - What has been begun comes before what is new, what is prepared before what is not, all
+//!   of these before stops of sandboxes, and removals come last ([`Class`]); within these, critical pods first, then who has
+//!   waited longest.
+//! - A stop or a removal begins when nothing is being started. One that has waited for
+//!   [`LONGEST_WAIT`] begins all the same, one at a time: pods whose starts hang and are
+//!   tried again and again keep none from being ended.
+//! - A call that takes longer than [`HOLD`] goes on without its turn.
+//!
+//! The queue is as long as the pods of a node want it: each container asks for one turn at
+//! a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Call, Class, Limit, Purpose, Rank, Sample};
+use crate::{Call, Class, Purpose};
 
-/// After this long it counts who has waited longest, whatever it is for.
+/// Turns for each processor: a call waits for disks and other processes about as long as
+/// it computes.
+const PER_PROCESSOR: usize = 2;
+
+/// Turns at most, on whatever machine: a runtime has locks that all calls share.
+const MOST: usize = 16;
+
+/// A stop or a removal that has waited so long waits for no start.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Every so many turns is the one of who has waited longest, once that is too long.
-pub(crate) const SHARE_OF_THE_LONGEST: usize = 4;
-
-/// A call keeps its turn for so many times as long as its kind takes. Calls vary by
-/// far less where nothing hangs.
-const PATIENCE: u32 = 8;
-
-/// A call keeps its turn for at least this long: a busy disk may well hold it up.
-pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A call keeps its turn for at most this long, so that a runtime on which some pods
-/// hang goes on with the others.
-pub(crate) const MOST_PATIENCE: Duration = Duration::from_secs(15);
-
-/// How long a call keeps its turn while none of its kind has ended yet.
-pub(crate) const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+/// A call keeps its turn for so long, so that a runtime on which some pods hang goes on
+/// with the others. Most take a tenth of a second, and a busy disk may hold them up.
+pub(crate) const HOLD: Duration = Duration::from_secs(5);
 
 /// A preparation keeps its turn for this long: most of them take milliseconds, and others,
 /// such as those that wait for a volume's image, compute nothing meanwhile.
-pub(crate) const PATIENCE_WITH_PREPARATION: Duration = Duration::from_millis(250);
+pub(crate) const HOLD_OF_PREPARATION: Duration = Duration::from_millis(250);
 
-/// One request for a turn.
+/// One request for a turn. The earlier one is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
@@ -49,8 +49,8 @@ pub struct Ask {
     pub purpose: Purpose,
     /// UID of its pod, if known.
     pub pod: Option<Arc<str>>,
-    /// Where its pod stands among others.
-    pub rank: Rank,
+    /// Whether that is a static pod, or one of a system priority.
+    pub is_critical: bool,
 }
 
 impl Ask {
@@ -89,27 +89,21 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Running {
-    ask: Ask,
-    began: Duration,
-    has_turn: bool,
-    /// Most turns that were taken at a time since it began.
-    peak: usize,
+    call: Call,
+    class: Class,
+    /// Until when it has its turn; absent once that is taken back.
+    turn_until: Option<Duration>,
 }
 
-/// Calls that wait and run. Pure: it is told the time.
+/// Calls that wait and run. Pure: time is passed in.
 #[derive(Debug)]
 pub struct Queue {
-    limit: Limit,
+    limit: usize,
     next_ticket: u64,
-    /// In the order in which they came.
     waiting: BTreeMap<Ticket, Waiting>,
-    /// The same in the order in which they are due.
-    order: BTreeSet<(Class, Rank, Ticket)>,
+    /// The same in the order in which they are due; ordinary pods after critical ones.
+    order: BTreeSet<(Class, bool, Ticket)>,
     running: BTreeMap<Ticket, Running>,
-    /// Turns since the last one of who had waited longest.
-    others: usize,
-    /// How long calls take at present.
-    typical: BTreeMap<Call, Duration>,
 }
 
 impl Queue {
@@ -117,13 +111,11 @@ impl Queue {
     #[must_use]
     pub fn new(processors: usize) -> Queue {
         Queue {
-            limit: Limit::new(processors),
+            limit: processors.max(1).saturating_mul(PER_PROCESSOR).min(MOST),
             next_ticket: 0,
             waiting: BTreeMap::new(),
             order: BTreeSet::new(),
             running: BTreeMap::new(),
-            others: 0,
-            typical: BTreeMap::new(),
         }
     }
 
@@ -131,39 +123,15 @@ impl Queue {
     pub fn ask(&mut self, ask: Ask, now: Duration) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.order.insert((ask.class(), ask.rank, ticket));
+        self.order.insert((ask.class(), !ask.is_critical, ticket));
         self.waiting.insert(ticket, Waiting { ask, since: now });
         ticket
     }
 
-    /// Whoever asked wants it no more, or has given up the call. Harmless for a
-    /// ticket that is gone.
+    /// The call has ended, or is not wanted any more. Harmless for a ticket that is gone.
     pub fn leave(&mut self, ticket: Ticket) {
         if self.take_waiting(ticket).is_none() {
             self.running.remove(&ticket);
-        }
-    }
-
-    /// The call has been answered; only one that succeeded tells how long calls take.
-    pub fn finish(&mut self, ticket: Ticket, succeeded: bool, now: Duration) {
-        let Some(call) = self.running.remove(&ticket) else {
-            return;
-        };
-        if !succeeded {
-            return;
-        }
-        let took = now.saturating_sub(call.began);
-        self.typical
-            .entry(call.ask.call)
-            .and_modify(|typical| *typical = (*typical * 7 + took) / 8)
-            .or_insert(took);
-        if call.has_turn {
-            let sample = Sample {
-                call: call.ask.call,
-                took,
-                peak: call.peak,
-            };
-            self.limit.note(sample, now);
         }
     }
 
@@ -182,28 +150,24 @@ impl Queue {
     /// Who may begin now. To be asked after every other event, and when
     /// [`next_look`](Queue::next_look) says so.
     pub fn admit(&mut self, now: Duration) -> Vec<Ticket> {
-        self.take_turns_back(now);
+        for call in self.running.values_mut() {
+            call.turn_until = call.turn_until.filter(|until| *until > now);
+        }
         let mut admitted = Vec::new();
-        while self.turns_taken() < self.limit.get() {
-            let Some((ticket, by_age)) = self.next(now) else {
-                break;
+        while let Some(ticket) = self.next(now)
+            && let Some(Waiting { ask, .. }) = self.take_waiting(ticket)
+        {
+            let hold = match ask.call {
+                Call::Prepare => HOLD_OF_PREPARATION,
+                _ => HOLD,
             };
-            let Some(waiting) = self.take_waiting(ticket) else {
-                break;
-            };
-            self.others = if by_age { 0 } else { self.others + 1 };
             let running = Running {
-                ask: waiting.ask,
-                began: now,
-                has_turn: true,
-                peak: 0,
+                call: ask.call,
+                class: ask.class(),
+                turn_until: Some(now + hold),
             };
             self.running.insert(ticket, running);
             admitted.push(ticket);
-        }
-        let taken = self.turns_taken();
-        for call in self.running.values_mut() {
-            call.peak = call.peak.max(taken);
         }
         admitted
     }
@@ -211,21 +175,20 @@ impl Queue {
     /// When after `now` somebody may be admitted though nothing else happens.
     #[must_use]
     pub fn next_look(&self, now: Duration) -> Option<Duration> {
-        let (_, longest) = self.waiting.first_key_value()?;
-        let holders = self.running.values().filter(|call| call.has_turn);
-        let turns_back = holders.map(|call| call.began + self.patience(call.ask.call));
-        turns_back
-            .chain([longest.since + LONGEST_WAIT])
-            .filter(|at| *at > now)
-            .min()
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let turns_back = self.running.values().filter_map(|call| call.turn_until);
+        let overdue = self.longest_end().map(|(_, since)| since + LONGEST_WAIT);
+        turns_back.chain(overdue).filter(|at| *at > now).min()
     }
 
     /// How many wait and run.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let running = self.turns_taken();
+        let running = self.holders().count();
         Figures {
-            limit: self.limit.get(),
+            limit: self.limit,
             running,
             without_turn: self.running.len() - running,
             waiting: self.waiting.len(),
@@ -237,7 +200,7 @@ impl Queue {
     pub fn by_call(&self) -> BTreeMap<Call, ByCall> {
         let mut by_call: BTreeMap<Call, ByCall> = BTreeMap::new();
         for running in self.running.values() {
-            by_call.entry(running.ask.call).or_default().running += 1;
+            by_call.entry(running.call).or_default().running += 1;
         }
         for waiting in self.waiting.values() {
             by_call.entry(waiting.ask.call).or_default().waiting += 1;
@@ -247,61 +210,39 @@ impl Queue {
 
     fn take_waiting(&mut self, ticket: Ticket) -> Option<Waiting> {
         let waiting = self.waiting.remove(&ticket)?;
-        let place = (waiting.ask.class(), waiting.ask.rank, ticket);
+        let place = (waiting.ask.class(), !waiting.ask.is_critical, ticket);
         self.order.remove(&place);
         Some(waiting)
     }
 
-    fn turns_taken(&self) -> usize {
-        self.running.values().filter(|call| call.has_turn).count()
+    /// What has a turn.
+    fn holders(&self) -> impl Iterator<Item = &Running> {
+        let running = self.running.values();
+        running.filter(|call| call.turn_until.is_some())
     }
 
-    /// Who is next, and whether that is for having waited longest.
-    fn next(&self, now: Duration) -> Option<(Ticket, bool)> {
-        let (longest, waiting) = self.waiting.first_key_value()?;
-        let waited = now.saturating_sub(waiting.since);
-        if waited >= LONGEST_WAIT && self.others + 1 >= SHARE_OF_THE_LONGEST {
-            return Some((*longest, true));
-        }
-        let (class, _, first) = self.order.first()?;
-        self.has_room(*class).then_some((*first, false))
-    }
-
-    /// Stops never have all turns: what is to start next finds one free. Removals, for
-    /// which nobody waits, go one by one, so that it also finds a processor. Beside a start
-    /// neither begins, unless it has waited for [`LONGEST_WAIT`].
-    fn has_room(&self, class: Class) -> bool {
-        let most = match class {
-            Class::Begun | Class::New => return true,
-            Class::Stop => (self.limit.get() / 2).max(1),
-            Class::Removal => 1,
+    fn next(&self, now: Duration) -> Option<Ticket> {
+        let ends = self.holders().filter(|call| call.class.ends()).count();
+        let starts = self.holders().count() - ends;
+        let first = self.order.first().filter(|(class, ..)| match class {
+            Class::Begun | Class::New | Class::Prepare => starts + ends < self.limit,
+            // What is to start next finds a turn free.
+            Class::Stop => starts == 0 && ends < self.limit / 2,
+            // It also finds a processor: for a removal nobody waits.
+            Class::Removal => starts == 0 && ends == 0,
+        });
+        let overdue = || {
+            let (ticket, since) = self.longest_end()?;
+            (ends == 0 && since + LONGEST_WAIT <= now).then_some(ticket)
         };
-        let mut holders = self.running.values().filter(|call| call.has_turn);
-        holders.clone().count() < most && holders.all(|call| call.ask.class() >= Class::Stop)
+        first.map(|(.., ticket)| *ticket).or_else(overdue)
     }
 
-    fn patience(&self, call: Call) -> Duration {
-        if call == Call::Prepare {
-            return PATIENCE_WITH_PREPARATION;
-        }
-        self.typical.get(&call).map_or(FIRST_PATIENCE, |typical| {
-            (*typical * PATIENCE).clamp(LEAST_PATIENCE, MOST_PATIENCE)
-        })
-    }
-
-    fn take_turns_back(&mut self, now: Duration) {
-        let late: Vec<Ticket> = self
-            .running
-            .iter()
-            .filter(|(_, call)| call.has_turn)
-            .filter(|(_, call)| now.saturating_sub(call.began) >= self.patience(call.ask.call))
-            .map(|(ticket, _)| *ticket)
-            .collect();
-        for ticket in late {
-            if let Some(call) = self.running.get_mut(&ticket) {
-                call.has_turn = false;
-            }
-        }
+    /// The stop or removal that has waited longest, and since when.
+    fn longest_end(&self) -> Option<(Ticket, Duration)> {
+        let mut waiting = self.waiting.iter();
+        let longest = waiting.find(|(_, waiting)| waiting.ask.class().ends())?;
+        Some((*longest.0, longest.1.since))
     }
 }
 

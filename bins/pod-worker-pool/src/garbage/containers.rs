@@ -62,7 +62,7 @@ async fn remove_containers_of(
         // the pod come back meanwhile.
         let purpose = Some(Purpose::End);
         let turn = with.turns.take(Call::RemoveContainer, Some(uid), purpose);
-        let Ok(turn) = turn.await else {
+        let Ok(_turn) = turn.await else {
             break;
         };
         let _lock = match is_garbage {
@@ -73,9 +73,7 @@ async fn remove_containers_of(
             false => None,
         };
         if is_replaced(with, container).await {
-            let gone = remove_container(with, container).await;
-            turn.finish(gone.is_some());
-            removed.extend(gone);
+            removed.extend(remove_container(with, container).await);
         }
     }
     removed

@@ -198,7 +198,7 @@ async fn remove(with: &Collection, image: &UnusedImage, turn: Turn, why: &str) -
         ..v1::ImageSpec::default()
     };
     let removed = with.runtime_at_once.remove_image(spec).await;
-    turn.finish(removed.is_ok());
+    drop(turn);
     match removed {
         Ok(()) => {
             let (name, bytes) = (image.name(), image.size);

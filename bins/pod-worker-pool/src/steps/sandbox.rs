@@ -159,16 +159,15 @@ pub(super) async fn prepare(
     let turn = context
         .turns
         .take(Call::Prepare, Some(target.identity.uid()), None);
-    let turn = turn
+    let _turn = turn
         .await
         .map_err(|Withdrawn| StepError::new("the pod is not prepared any more", Retry::SOON))?;
     let of_pod = async {
         prepare_pod(context, target, memory).await?;
         volumes::make(context, target, volumes, memory).await
     };
-    let prepared = try_join(require_network(context, target), of_pod).await;
-    turn.finish(prepared.is_ok());
-    prepared.map(|_| ())
+    try_join(require_network(context, target), of_pod).await?;
+    Ok(())
 }
 
 /// That a pod which is to get an address of its own can get one. Others start

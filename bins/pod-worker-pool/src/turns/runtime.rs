@@ -67,28 +67,17 @@ impl RuntimeInTurns {
         call: impl Future<Output = Result<T, RuntimeError>> + Send,
     ) -> Result<T, RuntimeError> {
         let turn = self.turns.take(kind, pod, self.purpose).await;
-        let turn = turn.map_err(|Withdrawn| {
+        let _turn = turn.map_err(|Withdrawn| {
             let kind = RuntimeErrorKind::Unavailable;
             RuntimeError::new(method, kind, "it was withdrawn before its turn came")
         })?;
-        let answer = call.await;
-        turn.finish(answer.is_ok());
-        answer
+        call.await
     }
 }
 
 fn uid_of(config: &v1::PodSandboxConfig) -> Option<String> {
     let metadata = config.metadata.as_ref();
     metadata.map(|metadata| metadata.uid.clone())
-}
-
-fn uses_the_nodes_network(config: &v1::PodSandboxConfig) -> bool {
-    let security = config
-        .linux
-        .as_ref()
-        .and_then(|linux| linux.security_context.as_ref());
-    let namespaces = security.and_then(|security| security.namespace_options.as_ref());
-    namespaces.is_some_and(|namespaces| namespaces.network() == v1::NamespaceMode::Node)
 }
 
 #[async_trait]
@@ -110,13 +99,9 @@ impl ContainerRuntime for RuntimeInTurns {
         config: v1::PodSandboxConfig,
         runtime_handler: &str,
     ) -> Result<String, RuntimeError> {
-        let kind = match uses_the_nodes_network(&config) {
-            true => Call::RunHostSandbox,
-            false => Call::RunSandbox,
-        };
         let pod = uid_of(&config);
         let call = self.runtime.run_pod_sandbox(config, runtime_handler);
-        self.in_turn("RunPodSandbox", kind, pod.as_deref(), call)
+        self.in_turn("RunPodSandbox", Call::RunSandbox, pod.as_deref(), call)
             .await
     }
 

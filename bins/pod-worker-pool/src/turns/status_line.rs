@@ -3,21 +3,9 @@
 use std::collections::BTreeMap;
 
 use ::turns::{ByCall, Call, Figures};
-use clock::UnixNanos;
 
-/// The limit became what it is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LimitChange {
-    pub(super) before: usize,
-    pub(super) at: UnixNanos,
-}
-
-/// The limit and its last change, how many calls run and wait, and of which kinds.
-pub(super) fn of(
-    figures: Figures,
-    by_call: &BTreeMap<Call, ByCall>,
-    changed: Option<LimitChange>,
-) -> String {
+/// The limit, how many calls run and wait, and of which kinds.
+pub(super) fn of(figures: Figures, by_call: &BTreeMap<Call, ByCall>) -> String {
     let Figures {
         limit,
         running,
@@ -25,12 +13,6 @@ pub(super) fn of(
         waiting,
     } = figures;
     let mut text = format!("turns at the runtime: limit {limit}");
-    if let Some(LimitChange { before, at }) = changed {
-        // To the second: nobody compares it with anything finer.
-        let at = jiff::Timestamp::from_second(at.0.div_euclid(1_000_000_000));
-        let at = at.map(|at| at.to_string()).unwrap_or_default();
-        text += &format!(" (was {before} until {at})");
-    }
     if by_call.is_empty() {
         return text;
     }
@@ -62,16 +44,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_its_last_change_and_the_calls_by_kind_are_told() {
+    fn the_limit_and_the_calls_by_kind_are_told() {
         let figures = |running, without_turn, waiting| Figures {
             limit: 4,
             running,
             without_turn,
             waiting,
-        };
-        let changed = LimitChange {
-            before: 5,
-            at: UnixNanos(1_600_000_000_987_654_321),
         };
         let by_call = |calls: &[(Call, usize, usize)]| -> BTreeMap<Call, ByCall> {
             let calls = calls
@@ -83,19 +61,11 @@ mod tests {
             (
                 figures(0, 0, 0),
                 by_call(&[]),
-                None,
                 "turns at the runtime: limit 4",
-            ),
-            (
-                figures(0, 0, 0),
-                by_call(&[]),
-                Some(changed),
-                "turns at the runtime: limit 4 (was 5 until 2020-09-13T12:26:40Z)",
             ),
             (
                 figures(1, 0, 0),
                 by_call(&[(Call::StartContainer, 1, 0)]),
-                None,
                 "turns at the runtime: limit 4, 1 under way (1 StartContainer), 0 waiting",
             ),
             (
@@ -105,13 +75,12 @@ mod tests {
                     (Call::CreateContainer, 1, 0),
                     (Call::RemoveImage, 0, 2),
                 ]),
-                None,
                 "turns at the runtime: limit 4, 3 under way, 1 more that take too long for a turn \
                  (3 RunPodSandbox, 1 CreateContainer), 12 waiting (10 RunPodSandbox, 2 RemoveImage)",
             ),
         ];
-        for (figures, by_call, changed, expected) in cases {
-            assert_eq!(of(figures, &by_call, changed), expected);
+        for (figures, by_call, expected) in cases {
+            assert_eq!(of(figures, &by_call), expected);
         }
     }
 }

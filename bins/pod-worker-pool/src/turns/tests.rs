@@ -20,7 +20,7 @@ use crate::testing::{IMAGE, START, TestNode, eventually, pod_running};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Turns at first of one processor.
+/// Turns of one processor.
 const FEWEST: usize = 2;
 
 /// A runtime in turns, as steps of workers use it.
@@ -34,7 +34,7 @@ impl Case {
     fn new() -> Case {
         let simulated = SimulatedRuntime::new(1, WallClock::simulated(START), true);
         simulated.add_image(IMAGE, true);
-        let turns = Turns::new(1, WallClock::system());
+        let turns = Turns::new(1);
         let below: Arc<dyn ContainerRuntime> = Arc::new(simulated.clone());
         Case {
             runtime: RuntimeInTurns::for_steps(&below, &turns, &Owners::default()),
@@ -182,11 +182,11 @@ async fn pods_that_are_forgotten_are_not_kept() {
 /// The one that hangs got its turn last, so those who wait do not know of it.
 #[tokio::test(start_paused = true)]
 async fn a_preparation_that_hangs_loses_its_turn_in_time_whoever_waited_before_it() {
-    let turns = Turns::new(1, WallClock::system());
+    let turns = Turns::new(1);
     turns.step_begins("critical", true, Purpose::Run);
     let sandbox = || turns.take(Call::RunSandbox, None, Some(Purpose::Run));
     let (_hangs, answered) = (sandbox().await.unwrap(), sandbox().await.unwrap());
-    let mut waits = pin!(sandbox());
+    let mut waits = pin!(turns.take(Call::Prepare, None, Some(Purpose::Run)));
     let mut hangs = pin!(turns.take(Call::Prepare, Some("critical"), None));
     let has_begun = poll_fn(|context| {
         let first = waits.as_mut().poll(context).is_ready();
@@ -194,7 +194,7 @@ async fn a_preparation_that_hangs_loses_its_turn_in_time_whoever_waited_before_i
     });
     assert!(!has_begun.await);
     let begun = Instant::now();
-    answered.finish(true);
+    drop(answered);
     let (_hangs, _begins) = tokio::join!(hangs, waits);
     assert!(
         begun.elapsed() < Duration::from_millis(300),
