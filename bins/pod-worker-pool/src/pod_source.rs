@@ -14,7 +14,7 @@ use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use ipc::{CallError, Channel};
 use pod::runtime_class::RuntimeClasses;
 use pod::wire::WireError;
-use pod::{PodDocument, PodIdentity};
+use pod::{PodDocument, PodExt as _, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_validation::FieldError;
 use tokio::sync::Semaphore;
@@ -48,6 +48,9 @@ pub(crate) enum PodSourceError {
     /// More pods are being taken than may be at once, and none of them came.
     #[error("too many pods wait for config-sourcer")]
     Busy,
+    /// It only mirrors a static pod in the API server.
+    #[error("pod {0} is a mirror pod, which is never run")]
+    Mirror(PodIdentity),
     /// What config-sourcer answered is not a pod.
     #[error("config-sourcer answered something that is no pod")]
     NotAPod(#[from] WireError),
@@ -174,7 +177,11 @@ fn checked(
 /// config-sourcer refuses it first, and this process does not depend on that.
 fn judge(pod: &DesiredPod, classes: &RuntimeClasses) -> Result<(), PodSourceError> {
     let source = pod.document().source();
-    match pod_validation::judge(&pod.decode()?, source, classes)
+    let decoded = pod.decode()?;
+    if decoded.is_mirror() {
+        return Err(PodSourceError::Mirror(pod.identity().clone()));
+    }
+    match pod_validation::judge(&decoded, source, classes)
         .into_iter()
         .next()
     {
@@ -187,6 +194,17 @@ fn judge(pod: &DesiredPod, classes: &RuntimeClasses) -> Result<(), PodSourceErro
 mod tests {
     use super::*;
     use crate::testing::{desired, manifest};
+
+    #[test]
+    fn a_mirror_pod_is_refused() {
+        let mut mirror = manifest("a", "u1");
+        mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "h".into();
+        let json = mirror.to_string().into_bytes();
+        let (document, _) = PodDocument::from_json(json, pod::PodSource::Api).unwrap();
+        let pod = DesiredPod::new(document).unwrap();
+        let refused = judge(&pod, &RuntimeClasses::default()).unwrap_err();
+        assert!(matches!(refused, PodSourceError::Mirror(_)), "{refused}");
+    }
 
     #[test]
     fn only_the_pod_and_the_version_that_was_asked_for_is_taken() {

@@ -283,7 +283,7 @@ pub fn is_static(pod: &Pod) -> bool {
 
 /// Whether the pod only mirrors a static pod in the API server.
 pub fn is_mirror(pod: &Pod) -> bool {
-    annotation(pod, CONFIG_MIRROR_ANNOTATION).is_some()
+    !is_static(pod) && annotation(pod, CONFIG_MIRROR_ANNOTATION).is_some()
 }
 
 #[cfg(test)]

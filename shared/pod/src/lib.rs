@@ -29,6 +29,7 @@ pub mod stop_signal;
 pub mod sysctl;
 pub mod update;
 pub mod wire;
+mod wish;
 
 pub use accessors::PodExt;
 pub use container_hash::ContainerHash;

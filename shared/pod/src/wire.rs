@@ -1,7 +1,9 @@
-//! How pods cross between processes: their JSON bytes and a small header.
+//! How pods cross between processes: a small header, the JSON bytes of what is wished, and
+//! beside them those of the status.
 //!
 //! A `PodDocument` is checked when it is made: bounded, its hash right, its
-//! header well formed. `decode` also checks the header against the JSON.
+//! header well formed. `decode` also checks the header against the JSON. What its hash covers
+//! is in `wish`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use thiserror::Error;
 
 use crate::identity::{IdentityError, PodIdentity, PodSource};
 use crate::items::{ItemBudget, LARGE, MAX_ITEMS};
+use crate::metadata::CONFIG_SOURCE_ANNOTATION;
+use crate::wish::{Parts, wish_hash};
 
 /// Largest pod as JSON. The API server stores at most 1.5 MiB an object, and
 /// nearly all of a pod beyond some 100 KiB is annotations.
@@ -47,8 +51,8 @@ pub enum WireError {
         /// The word in the message, shortened.
         source_name: String,
     },
-    /// The hash in the header is not the hash of the bytes.
-    #[error("pod {pod} has a hash that is not the hash of its bytes")]
+    /// The hash in the header is not the hash of what is wished.
+    #[error("pod {pod} has a hash that is not the hash of what its JSON wishes")]
     HashMismatch {
         /// The pod that the header names.
         pod: PodIdentity,
@@ -73,6 +77,8 @@ pub struct PodDocument {
     source: PodSource,
     hash: String,
     json: Arc<[u8]>,
+    /// Empty without a status.
+    status: Arc<[u8]>,
 }
 
 impl PodDocument {
@@ -83,16 +89,17 @@ impl PodDocument {
         Self::checked(identity, source, json)
     }
 
-    /// Takes the bytes that a source gave, unchanged, and decodes them once.
+    /// Takes the bytes that a source gave, and decodes them once.
     pub fn from_json(json: Vec<u8>, source: PodSource) -> Result<(Self, Pod), WireError> {
         check_size(&json)?;
-        let pod: Pod = serde_json::from_slice(&json)?;
+        let mut pod: Pod = serde_json::from_slice(&json)?;
         let identity = PodIdentity::of(&pod)?;
+        note_source(&mut pod, source);
         Ok((Self::checked(identity, source, json)?, pod))
     }
 
     /// The same pod with other JSON, which is that of this one with some fields changed
-    /// that do not tell which pod it is.
+    /// that do not tell which pod it is. It may have a status.
     pub fn with_json(&self, json: Vec<u8>) -> Result<Self, WireError> {
         Self::checked(self.identity.clone(), self.source, json)
     }
@@ -101,6 +108,9 @@ impl PodDocument {
     /// does that and compares it with the header.
     pub fn from_message(message: bulkhead_api::v1::Pod) -> Result<Self, WireError> {
         check_size(&message.json)?;
+        if !message.status.is_empty() {
+            check_size(&message.status)?;
+        }
         let identity: PodIdentity = message
             .reference
             .ok_or(WireError::NoReference)?
@@ -108,7 +118,7 @@ impl PodDocument {
         let source = PodSource::parse(&message.source).ok_or_else(|| WireError::UnknownSource {
             source_name: message.source.chars().take(16).collect(),
         })?;
-        if version_hash(&message.json) != message.hash {
+        if wish_hash(&message.json)? != message.hash {
             return Err(WireError::HashMismatch { pod: identity });
         }
         Ok(Self {
@@ -116,6 +126,7 @@ impl PodDocument {
             source,
             hash: message.hash,
             json: message.json.into(),
+            status: message.status.into(),
         })
     }
 
@@ -126,12 +137,19 @@ impl PodDocument {
             source: self.source.as_str().to_owned(),
             hash: self.hash.clone(),
             json: self.json.to_vec(),
+            status: self.status.to_vec(),
         }
     }
 
-    /// Decodes the JSON and refuses a pod that is not the one in the header.
+    /// Decodes the JSON and refuses a pod that is not the one in the header. The pod has the
+    /// annotation of its source, whatever its own JSON says: as a kubelet sets it
+    /// (pkg/kubelet/config/config.go).
     pub fn decode(&self) -> Result<Pod, WireError> {
-        let pod: Pod = serde_json::from_slice(&self.json)?;
+        let mut pod: Pod = serde_json::from_slice(&self.json)?;
+        note_source(&mut pod, self.source);
+        if !self.status.is_empty() {
+            pod.status = serde_json::from_slice(&self.status)?;
+        }
         let json = PodIdentity::of(&pod)?;
         if json != self.identity {
             return Err(WireError::HeaderMismatch {
@@ -152,24 +170,32 @@ impl PodDocument {
         self.source
     }
 
-    /// SHA-256 of the JSON bytes, in lower-case hexadecimal: it names this version of
-    /// the pod where the bytes themselves are not sent.
+    /// SHA-256 of what is wished, in lower-case hexadecimal: it names this version of
+    /// the pod where the bytes themselves are not sent. A change of the status, or of what an
+    /// API server notes for itself, makes no other version.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The JSON bytes.
+    /// The JSON bytes, without the status.
     pub fn json(&self) -> &[u8] {
         &self.json
     }
 
+    /// The JSON bytes of the status that came with it; empty without one.
+    pub fn status(&self) -> &[u8] {
+        &self.status
+    }
+
     fn checked(identity: PodIdentity, source: PodSource, json: Vec<u8>) -> Result<Self, WireError> {
         check_size(&json)?;
+        let Parts { wish, status } = Parts::of(json)?;
         Ok(Self {
             identity,
             source,
-            hash: version_hash(&json),
-            json: json.into(),
+            hash: wish_hash(&wish)?,
+            json: wish.into(),
+            status: status.into(),
         })
     }
 }
@@ -186,10 +212,11 @@ impl fmt::Debug for PodDocument {
     }
 }
 
-/// SHA-256 of the bytes in lower-case hexadecimal, whole: who names a pod by it can
-/// have no other bytes taken for it.
-fn version_hash(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
+/// Notes where the pod came from, as the stream says that brought it.
+fn note_source(pod: &mut Pod, source: PodSource) {
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    let (key, word) = (CONFIG_SOURCE_ANNOTATION.to_owned(), source.as_str());
+    annotations.insert(key, word.to_owned());
 }
 
 /// SHA-256 of the bytes, cut to 16 bytes, in lower-case hexadecimal.
@@ -225,12 +252,14 @@ fn check_size(json: &[u8]) -> Result<(), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PodExt as _, PodPhase};
 
     fn pod(name: &str) -> Pod {
         let mut pod = Pod::default();
         pod.metadata.name = Some(name.to_owned());
         pod.metadata.namespace = Some("default".to_owned());
         pod.metadata.uid = Some("0123456789abcdef0123456789abcdef".to_owned());
+        note_source(&mut pod, PodSource::File);
         pod
     }
 
@@ -243,11 +272,23 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_named_by_the_sha256_of_its_bytes() {
-        let json = br#"{"metadata":{"uid":"u1","namespace":"d","name":"n"}}"#;
+    fn the_source_is_what_the_stream_says_and_not_what_the_pod_says() {
+        let json = br#"{"metadata":{"uid":"u1","namespace":"d","name":"n","annotations":{"kubernetes.io/config.source":"file"}}}"#;
+        let (document, pod) = PodDocument::from_json(json.to_vec(), PodSource::Api).unwrap();
+        for pod in [pod, document.decode().unwrap()] {
+            assert_eq!(pod.annotation(CONFIG_SOURCE_ANNOTATION), Some("api"));
+            assert!(!pod.is_static() && !pod.is_critical());
+        }
+    }
+
+    #[test]
+    fn a_status_travels_beside_the_pod() {
+        let json =
+            br#"{"metadata":{"uid":"u1","namespace":"d","name":"n"},"status":{"phase":"Failed"}}"#;
         let (document, _) = PodDocument::from_json(json.to_vec(), PodSource::Api).unwrap();
-        assert_eq!(document.hash(), hexadecimal(&Sha256::digest(json)));
-        assert_eq!(document.hash().len(), 64);
+        assert_eq!(document.status(), br#"{"phase":"Failed"}"#);
+        let received = PodDocument::from_message(document.to_message()).unwrap();
+        assert_eq!(received.decode().unwrap().status_phase(), PodPhase::Failed);
     }
 
     #[test]
@@ -343,7 +384,7 @@ mod tests {
         assert!(matches!(many, Err(WireError::TooManyItems)));
         let mut message = good.to_message();
         message.json = with(1001);
-        message.hash = version_hash(&message.json);
+        message.hash = wish_hash(&message.json).unwrap();
         let many = PodDocument::from_message(message);
         assert!(matches!(many, Err(WireError::TooManyItems)));
         let many = good.with_json(with(1001));

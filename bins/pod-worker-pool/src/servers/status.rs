@@ -25,7 +25,8 @@ pub(super) fn of_pod_source(error: &PodSourceError) -> Status {
         PodSourceError::Away { .. } | PodSourceError::Busy => Status::unavailable(message),
         PodSourceError::NotAPod(_)
         | PodSourceError::Another { .. }
-        | PodSourceError::Invalid(_) => Status::invalid_argument(message),
+        | PodSourceError::Invalid(_)
+        | PodSourceError::Mirror(_) => Status::invalid_argument(message),
     }
 }
 

@@ -5,10 +5,7 @@
 //! pods of a snapshot and single ones alike. So a repeated, a late and a missed
 //! message all come to the same end. Pure.
 
-use std::collections::BTreeMap;
-
-use pod::metadata::LOCAL_ANNOTATIONS;
-use pod::{Pod, PodDocument, PodSource};
+use pod::{PodDocument, PodSource};
 
 use super::desired_pods::{DesiredPod, DesiredPods};
 use super::turned_away::{Load, Refused, refusal};
@@ -22,8 +19,7 @@ pub(crate) struct Operations {
     pub updated: Vec<DesiredPod>,
     /// Their status differs, and nothing else.
     pub reconciled: Vec<DesiredPod>,
-    /// Nothing of interest differs. The newest bytes are kept all the same: other
-    /// processes know a pod by the hash of its bytes.
+    /// Nothing of interest differs.
     pub unchanged: Vec<DesiredPod>,
     /// They cannot be taken now.
     pub refused: Vec<(PodSource, Refused)>,
@@ -79,47 +75,16 @@ enum Difference {
     Pod,
 }
 
-/// Compares two versions as the kubelet does: by spec, labels, annotations and
-/// deletion, then by status; by name as well, since a manifest that sets a UID may give
-/// its pod another. What an API server writes for itself is no difference,
-/// nor is an annotation that a source adds, like the time when it first saw the pod.
+/// Compares two versions as the kubelet does: by what is wished, which the hash covers, then
+/// by status.
 fn compare(old: &PodDocument, new: &PodDocument) -> Difference {
-    if old.hash() == new.hash() {
-        return Difference::None;
-    }
-    let (Ok(old), Ok(new)) = (old.decode(), new.decode()) else {
-        return Difference::Pod;
-    };
-    if !same_wish(&old, &new) {
+    if old.hash() != new.hash() {
         Difference::Pod
-    } else if old.status != new.status {
+    } else if old.status() != new.status() {
         Difference::Status
     } else {
         Difference::None
     }
-}
-
-fn same_wish(old: &Pod, new: &Pod) -> bool {
-    let annotations = |pod: &Pod| -> BTreeMap<String, String> {
-        let all = pod.metadata.annotations.iter().flatten();
-        all.filter(|(key, _)| !LOCAL_ANNOTATIONS.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
-    let deletion = |pod: &Pod| {
-        let metadata = &pod.metadata;
-        (
-            metadata.deletion_timestamp.clone(),
-            metadata.deletion_grace_period_seconds,
-        )
-    };
-    let names = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
-    names(old) == names(new)
-        && old.spec == new.spec
-        && labels(old) == labels(new)
-        && annotations(old) == annotations(new)
-        && deletion(old) == deletion(new)
 }
 
 #[cfg(test)]
