@@ -102,7 +102,7 @@ impl<M: Clone + Send + 'static, R: Send + 'static> FakeStream<M, R> {
         let stream = Arc::clone(self);
         AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
-                for _ in 0..64 {
+                for _ in 0..8 {
                     stream.send(message.clone());
                 }
                 // A flood, and not an avalanche that no memory holds.
