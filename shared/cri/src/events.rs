@@ -195,7 +195,6 @@ mod tests {
         TaskExit {
             container_id: container_id.into(),
             id: id.into(),
-            ..TaskExit::default()
         }
     }
 
@@ -215,7 +214,6 @@ mod tests {
     fn other_namespaces_unknown_types_and_bad_bytes_are_passed_over() {
         let start = TaskStart {
             container_id: "c1".into(),
-            ..TaskStart::default()
         };
         let name = "containerd.events.TaskStart";
         assert!(from_containerd(envelope("k8s.io", name, &start)).is_some());

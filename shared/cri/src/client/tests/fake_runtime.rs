@@ -236,7 +236,6 @@ impl Events for FakeEvents {
         let exit = TaskExit {
             container_id: "c1".into(),
             id: "c1".into(),
-            ..Default::default()
         };
         let started = TaskExecStarted {
             container_id: "c1".into(),
