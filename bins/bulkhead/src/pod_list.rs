@@ -1,6 +1,9 @@
 //! The pods of the node: their statuses, the desired pods that have none yet,
 //! and the one that a person means.
 //!
+//! status-syncer has statuses and no specs. The rest of a pod is that of sync-loop's desired
+//! pod, and of one that is desired no more it is asked for by reference in pod-worker-pool.
+//!
 //! A pod takes many times the memory of its JSON once it is read, and what is read here is
 //! what a process says that may be broken into. So all pods are kept as they came, each is
 //! looked at when it comes, and one at a time is read again when it is shown.
@@ -10,6 +13,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::list_pod_statuses_response::Message;
+use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
 use clock::{UnixNanos, WallClock};
@@ -19,6 +23,9 @@ use pod::{Pod, PodExt as _, PodIdentity, ephemeral, identity};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use tonic::Code;
 use topology::Process;
 
 use crate::connection::{Connection, DEADLINE, EXTRA_DEADLINE};
@@ -173,7 +180,22 @@ pub(crate) async fn all(connection: &Connection) -> Result<Vec<PodEntry>, Failur
         ));
         Vec::new()
     });
-    let (pods, left_out) = merge(statuses, desired);
+    let mut pods = by_uid(desired);
+    let unknown: Vec<&str> = statuses
+        .iter()
+        .filter_map(uid)
+        .filter(|uid| !pods.contains_key(*uid))
+        .collect();
+    let others = desired_no_more(connection, &unknown).await;
+    pods.extend(others.unwrap_or_else(|failure| {
+        note(&format!(
+            "specs of {} pods are not shown: {}",
+            unknown.len(),
+            telemetry::chain(&failure)
+        ));
+        BTreeMap::new()
+    }));
+    let (pods, left_out) = merge(statuses, pods);
     if left_out > 0 {
         note(&format!(
             "{left_out} pods are not shown: what is said of them is of no pod that a node has"
@@ -182,11 +204,57 @@ pub(crate) async fn all(connection: &Connection) -> Result<Vec<PodEntry>, Failur
     Ok(pods)
 }
 
+/// The JSON of pods by UID, without their statuses.
+type PodsByUid = BTreeMap<String, Vec<u8>>;
+
+fn uid(entry: &v1::PodStatusEntry) -> Option<&str> {
+    let reference = entry.pod.as_ref()?.reference.as_ref()?;
+    Some(&reference.uid)
+}
+
+fn by_uid(desired: Vec<v1::DesiredPod>) -> PodsByUid {
+    let pods = desired.into_iter().filter_map(|desired| desired.pod);
+    pods.map(|pod| (pod.reference.unwrap_or_default().uid, pod.json))
+        .collect()
+}
+
+/// The pods of these UIDs, as far as pod-worker-pool has them.
+async fn desired_no_more(connection: &Connection, uids: &[&str]) -> Result<PodsByUid, Failure> {
+    let process = Process::PodWorkerPool;
+    let mut pods = PodsByUid::new();
+    if uids.is_empty() {
+        return Ok(pods);
+    }
+    let client = ObservationsClient::new(connection.channel(process)?)
+        .max_decoding_message_size(ipc::limits::MAX_POD_MESSAGE_BYTES);
+    let until = Instant::now() + EXTRA_DEADLINE;
+    for uid in uids {
+        let left = until.saturating_duration_since(Instant::now());
+        let answer = ipc::call(left, || {
+            let mut client = client.clone();
+            let request = v1::GetPodRequest {
+                pod_uid: (*uid).to_owned(),
+                hash: String::new(),
+            };
+            async move { client.get_observed_pod(request).await }
+        });
+        match answer.await {
+            Ok(answer) => {
+                let pod = answer.pod.unwrap_or_default();
+                pods.insert((*uid).to_owned(), pod.json);
+            }
+            Err(error) if error.code() == Some(Code::NotFound) => {}
+            Err(error) => return Err(Failure::of_call(process, error)),
+        }
+    }
+    Ok(pods)
+}
+
 /// Pods with a status.
 async fn statuses(connection: &Connection) -> Result<Vec<v1::PodStatusEntry>, Failure> {
     let process = Process::StatusSyncer;
     let client = StatusesClient::new(connection.channel(process)?)
-        .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
+        .max_decoding_message_size(ipc::limits::MAX_POD_MESSAGE_BYTES);
     let messages = connection
         .list(process, DEADLINE, || {
             let mut client = client.clone();
@@ -208,7 +276,7 @@ pub(crate) async fn desired(
 ) -> Result<Vec<v1::DesiredPod>, Failure> {
     let process = Process::SyncLoop;
     let client = SyncLoopClient::new(connection.channel(process)?)
-        .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
+        .max_decoding_message_size(ipc::limits::MAX_POD_MESSAGE_BYTES);
     connection
         .list(process, deadline, || {
             let mut client = client.clone();
@@ -221,36 +289,57 @@ pub(crate) async fn desired(
         .await
 }
 
-/// The pods with a status, the desired ones that have none yet as pending, and how many were
-/// no pods.
-fn merge(
-    statuses: Vec<v1::PodStatusEntry>,
-    desired: Vec<v1::DesiredPod>,
-) -> (Vec<PodEntry>, usize) {
-    let mut pods: BTreeMap<String, PodEntry> = BTreeMap::new();
+/// The pods with a status, the others as pending, and how many were no pods.
+fn merge(statuses: Vec<v1::PodStatusEntry>, mut pods: PodsByUid) -> (Vec<PodEntry>, usize) {
+    let mut entries = Vec::new();
     let mut left_out = 0;
     for entry in statuses {
-        match PodEntry::new(entry.pod.unwrap_or_default().json) {
+        let of_pod = uid(&entry).and_then(|uid| pods.remove(uid));
+        let served = entry.pod.unwrap_or_default().json;
+        let json = match of_pod {
+            Some(pod) => with_status(&pod, &served),
+            None => Some(served),
+        };
+        match json.and_then(PodEntry::new) {
             Some(mut pod) => {
                 pod.last_plan = entry.last_plan;
                 pod.sync_error = entry.sync_error;
-                pods.insert(pod.identity.uid().to_owned(), pod);
+                entries.push(pod);
             }
             None => left_out += 1,
         }
     }
-    for message in desired.into_iter().filter_map(|desired| desired.pod) {
-        match PodEntry::new(message.json) {
+    for json in pods.into_values() {
+        match PodEntry::new(json) {
             Some(mut pod) => {
                 pod.is_pending = true;
-                pods.entry(pod.identity.uid().to_owned()).or_insert(pod);
+                entries.push(pod);
             }
             None => left_out += 1,
         }
     }
-    let mut pods: Vec<PodEntry> = pods.into_values().collect();
-    pods.sort_by_cached_key(PodEntry::full_name);
-    (pods, left_out)
+    entries.sort_by_cached_key(PodEntry::full_name);
+    (entries, left_out)
+}
+
+/// A JSON object; what is in its fields is passed on as it is.
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// A pod with the status that is served of it, and when it will be gone.
+fn with_status(pod: &[u8], served: &[u8]) -> Option<Vec<u8>> {
+    let fields = |json: &[u8]| serde_json::from_slice::<Fields>(json).ok();
+    let (mut pod, mut served) = (fields(pod)?, fields(served)?);
+    pod.insert("status".to_owned(), served.remove("status")?);
+    let mut metadata = fields(pod.get("metadata")?.get().as_bytes())?;
+    let mut of_status = fields(served.get("metadata")?.get().as_bytes())?;
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = of_status.remove(name) {
+            metadata.insert(name.to_owned(), value);
+        }
+    }
+    let metadata = serde_json::value::to_raw_value(&metadata).ok()?;
+    pod.insert("metadata".to_owned(), metadata);
+    serde_json::to_vec(&pod).ok()
 }
 
 /// The pod that `wanted` names: a name, namespace/name, UID, or the name in a
@@ -366,7 +455,12 @@ mod tests {
     }
 
     fn message(pod: &Value) -> Option<v1::Pod> {
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
         Some(v1::Pod {
+            reference: Some(v1::PodReference {
+                uid: uid.to_owned(),
+                ..v1::PodReference::default()
+            }),
             json: pod.to_string().into_bytes(),
             ..v1::Pod::default()
         })
@@ -471,12 +565,16 @@ mod tests {
                 ..v1::DesiredPod::default()
             }
         };
+        let mut served = pod("a", "q", "2");
+        served["spec"] = Value::Null;
+        served["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
         let status = v1::PodStatusEntry {
-            pod: message(&pod("a", "q", "2")),
+            pod: message(&served),
             last_plan: "nothing to do".to_owned(),
             ..v1::PodStatusEntry::default()
         };
-        let (merged, left_out) = merge(vec![status], vec![desired("p", "1"), desired("q", "2")]);
+        let desired = by_uid(vec![desired("p", "1"), desired("q", "2")]);
+        let (merged, left_out) = merge(vec![status], desired);
         assert_eq!(left_out, 0);
         let read: Vec<_> = merged.iter().map(|it| it.read().unwrap()).collect();
         let told: Vec<_> = read
@@ -493,6 +591,24 @@ mod tests {
         );
         let printed = serde_json::to_value(&merged).unwrap();
         assert_eq!(printed[0]["status"]["phase"], "Pending");
+        assert_eq!(printed[1]["spec"]["nodeName"], "node-1");
+        let metadata = &printed[1]["metadata"];
+        assert_eq!(metadata["deletionTimestamp"], "2026-01-02T00:00:00Z");
+        assert!(metadata["annotations"].is_object());
+    }
+
+    #[test]
+    fn a_pod_whose_spec_nobody_has_is_shown_with_its_status() {
+        let mut served = pod("a", "p", "1");
+        served["spec"] = Value::Null;
+        let status = v1::PodStatusEntry {
+            pod: message(&served),
+            ..v1::PodStatusEntry::default()
+        };
+        let (merged, left_out) = merge(vec![status], PodsByUid::new());
+        assert_eq!((merged.len(), left_out), (1, 0));
+        let read = merged[0].read().unwrap();
+        assert_eq!(read.pod.status.unwrap().phase.as_deref(), Some("Running"));
     }
 
     #[test]
@@ -536,15 +652,15 @@ mod tests {
         let mut statuses: Vec<_> = hostile.iter().map(entry).collect();
         statuses.push(v1::PodStatusEntry::default());
         statuses.push(entry(&pod("a", "good", "2")));
-        let (pods, left_out) = merge(statuses, Vec::new());
+        let (pods, left_out) = merge(statuses, PodsByUid::new());
         assert_eq!((pods.len(), left_out), (1, count));
         assert_eq!(pods[0].identity.name(), "good");
         let (pods, left_out) = merge(
             Vec::new(),
-            vec![v1::DesiredPod {
+            by_uid(vec![v1::DesiredPod {
                 pod: message(&hostile[2]),
                 ..v1::DesiredPod::default()
-            }],
+            }]),
         );
         assert_eq!((pods.len(), left_out), (0, 1));
     }

@@ -226,9 +226,7 @@ impl LogRotation {
 
 /// The containers of a pod that run.
 fn running_of(observation: &v1::PodObservation) -> Vec<Running> {
-    let reference = observation.pod.as_ref();
-    let reference = reference.and_then(|pod| pod.reference.clone());
-    let Some(Ok(pod)) = reference.map(PodIdentity::try_from) else {
+    let Some(Ok(pod)) = observation.pod.clone().map(PodIdentity::try_from) else {
         return Vec::new();
     };
     let containers = observation.containers.iter();

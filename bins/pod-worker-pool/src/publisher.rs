@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_api::v1;
 use ipc::StateHub;
+use pod::PodDocument;
 use tokio::sync::watch;
 
 use crate::observe::RuntimeName;
@@ -90,6 +91,13 @@ impl Publisher {
     #[must_use]
     pub(crate) fn observations(&self) -> &StateHub<String, v1::PodObservation> {
         &self.observations
+    }
+
+    /// The desired pod of a worker, in the version that its observation names.
+    pub(crate) fn pod(&self, uid: &str) -> Option<PodDocument> {
+        let pods = self.lock();
+        let worker = pods.get(uid)?.worker.as_ref()?;
+        Some(worker.desired.as_ref()?.document().clone())
     }
 
     /// Probe targets by container id.

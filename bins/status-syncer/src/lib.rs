@@ -9,6 +9,7 @@
 //! everything that acts on containers (pod-worker-pool).
 
 mod events;
+mod observations;
 mod publication;
 mod registry;
 mod served;

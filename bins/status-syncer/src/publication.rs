@@ -6,10 +6,10 @@ use ipc::StateHub;
 use ipc::limits::truncate;
 use pod::PodDocument;
 
-/// A pod as published: the desired pod with the computed status in it.
+/// A pod as published: who it is, and the computed status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedPod {
-    /// core/v1 Pod with metadata and spec as desired, status as computed.
+    /// core/v1 Pod without its spec, status as computed.
     pub document: PodDocument,
     /// What the pod's worker last did, for people. Not saved.
     pub worker: WorkerNotes,

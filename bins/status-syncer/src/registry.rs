@@ -24,10 +24,12 @@
 //! - A pod that sync-loop does not know is gone once the pool has let go too.
 //! - A list of what sync-loop knows says nothing of a pod that came since it was made.
 //!
-//! Pods that the pool does not have take no room from those that it has: where room is
-//! short, such a pod keeps its status and loses its spec.
+//! An observation names the pod and its version, and not more. The pod itself is asked for
+//! ([`Registry::lacks`]) when that version is not known yet, and one decoded form of it is
+//! kept, with what a status needs.
 
 mod begun_anew;
+mod known_pod;
 mod pool_view;
 mod refusal;
 
@@ -36,18 +38,18 @@ use std::time::Duration;
 
 use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
-use pod::core::{Pod, PodStatus};
+use pod::core::PodStatus;
 use pod::wire::WireError;
-use pod::{PodDocument, PodSource, node_shutdown};
+use pod::{PodDocument, PodIdentity, PodSource, node_shutdown};
 
 use begun_anew::{PodBefore, is_to_run};
+use known_pod::KnownPod;
 use pool_view::PoolView;
 pub(crate) use refusal::Refusal;
-pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
-use crate::status::{self, StatusInput, bound_observation, kept_bytes};
+use crate::status::{self, StatusInput, bound_observation};
 use crate::verdicts::Verdicts;
 
 /// A point in time, by each clock.
@@ -83,16 +85,11 @@ pub(crate) struct Registry {
 /// One pod.
 #[derive(Debug)]
 struct Entry {
-    /// As its source gave it; after our restart as it was published.
-    desired: PodDocument,
-    /// Whether `desired` has lost its spec, for want of room.
-    is_cut: bool,
-    /// Of the pod, without a status that we have put into it.
-    bytes: usize,
-    /// The last one, without the pod; none yet after our restart.
+    /// The pod; none yet after our restart.
+    pod: Option<KnownPod>,
+    source: PodSource,
+    /// The last one; none yet after our restart.
     observation: Option<PodObservation>,
-    /// What that takes in memory.
-    observed_bytes: usize,
     status: PodStatus,
     /// As served; absent only while the first status is being computed.
     published: Option<PublishedPod>,
@@ -119,24 +116,15 @@ impl Registry {
             let Ok(pod) = published.document.decode() else {
                 continue;
             };
-            let status = serde_json::to_vec(&pod.status).unwrap_or_default();
-            let bytes = published.document.json().len();
+            let source = published.document.source();
+            let uid = published.uid().to_owned();
             let entry = Entry {
-                desired: published.document.clone(),
-                is_cut: pod.spec.is_none(),
-                bytes: bytes.saturating_sub(status.len()),
-                observation: None,
-                observed_bytes: 0,
                 status: pod.status.unwrap_or_default(),
-                hold: Hold::Kept,
-                came_at: since_boot,
-                worker: None,
                 published: Some(published),
+                ..Entry::new(None, source, since_boot)
             };
-            self.changed
-                .insert(entry.desired.identity().uid().to_owned());
-            self.pods
-                .insert(entry.desired.identity().uid().to_owned(), entry);
+            self.changed.insert(uid.clone());
+            self.pods.insert(uid, entry);
         }
     }
 
@@ -179,118 +167,63 @@ impl Registry {
         let observation = entry.observation.get_or_insert_default();
         observation.set_phase(WorkerPhase::Finished);
         entry.worker = Some((self.pool.boot_id.clone(), WorkerPhase::Finished));
-        let pod = entry.desired.decode().ok().filter(|_| !entry.is_cut);
-        if let Some(pod) = pod {
-            let renewal = entry.compute(&pod, &self.verdicts, now);
-            self.note(uid.to_owned(), renewal);
-        }
+        let renewal = entry.compute(&self.verdicts, now);
+        self.note(uid.to_owned(), renewal);
     }
 
-    /// The pool sees this of a pod.
+    /// Whether the version of the pod that an observation names is to be asked for.
+    pub(crate) fn lacks(&self, observation: &PodObservation) -> bool {
+        let uid = observation.pod.as_ref().map(|pod| pod.uid.as_str());
+        let entry = uid.and_then(|uid| self.pods.get(uid));
+        let known = entry.and_then(|entry| entry.pod.as_ref());
+        !observation.hash.is_empty() && known.is_none_or(|it| it.hash != observation.hash)
+    }
+
+    /// The pool sees this of a pod, which comes with it if it was asked for and could be had.
+    /// Else what is known of it from before stands, and without that it has no status.
     ///
     /// # Errors
-    /// When the pod in it is malformed, or there are too many.
+    /// When the pod is malformed, or there are too many.
     pub(crate) fn observe(
         &mut self,
         mut observation: PodObservation,
+        document: Option<&PodDocument>,
         now: Now,
     ) -> Result<(), Refusal> {
-        let message = observation.pod.take().ok_or(WireError::NoReference)?;
-        let uid = message
-            .reference
-            .as_ref()
-            .map(|pod| pod.uid.clone())
-            .unwrap_or_default();
-        pod::identity::check_uid(&uid).map_err(WireError::from)?;
-        // A pod that only the runtime has comes without its JSON: what is known
-        // of it from before stands, and without that it has no status.
-        let known = self.pods.get(&uid).filter(|entry| !entry.is_cut);
-        let known = known.map(|entry| entry.desired.clone());
-        let desired = if message.json.is_empty() {
-            known.clone()
-        } else {
-            Some(PodDocument::from_message(message)?)
-        };
+        let identity = observation.pod.take().ok_or(WireError::NoReference)?;
+        let identity = PodIdentity::try_from(identity).map_err(WireError::from)?;
+        let uid = identity.uid().to_owned();
         self.pool.note(&uid);
-        let Some(desired) = desired else {
+        let document = document.filter(|document| *document.identity() == identity);
+        let asked_for = document.map(KnownPod::of).transpose()?;
+        if !self.pods.contains_key(&uid) {
+            let (Some(document), Some(_)) = (document, &asked_for) else {
+                return Ok(());
+            };
+            if self.pods.len() >= ipc::limits::MAX_PODS {
+                return Err(Refusal::TooManyPods);
+            }
+            let entry = Entry::new(None, document.source(), now.since_boot);
+            self.pods.insert(uid.clone(), entry);
+        }
+        let Some(entry) = self.pods.get_mut(&uid) else {
             return Ok(());
         };
-        if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
-            return Err(Refusal::TooManyPods);
-        }
-        // What is observed counts in any case, of the version that there is room for.
-        let desired = match self.make_room(&uid, desired.json().len()) {
-            true => desired,
-            false => known.ok_or(Refusal::TooLarge)?,
-        };
-        let pod = desired.decode()?;
         bound_observation(&mut observation);
-        let observed_bytes = kept_bytes(&observation);
-        if !self.has_room_for(&uid, observed_bytes) {
-            return Err(Refusal::TooMuchObserved);
-        }
-
-        let worker = Some((self.pool.boot_id.clone(), observation.phase()));
-        let entry = self
-            .pods
-            .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
-        if entry
-            .before()
-            .has_begun_anew(&observation, &pod, &self.pool.boot_id)
-        {
+        let boot_id = &self.pool.boot_id;
+        if entry.before().has_begun_anew(&observation, boot_id) {
             entry.status = PodStatus::default();
             entry.comes(now.since_boot);
         }
-        entry.worker = worker;
-        entry.is_cut = false;
-        entry.bytes = desired.json().len();
-        entry.desired = desired;
+        entry.worker = Some((boot_id.clone(), observation.phase()));
+        if let (Some(document), Some(pod)) = (document, asked_for) {
+            entry.source = document.source();
+            entry.pod = Some(pod);
+        }
         entry.observation = Some(observation);
-        entry.observed_bytes = observed_bytes;
-        let renewal = entry.compute(&pod, &self.verdicts, now.wall);
+        let renewal = entry.compute(&self.verdicts, now.wall);
         self.note(uid, renewal);
         Ok(())
-    }
-
-    /// Whether an observation of a pod takes no more than the last one, or there is room.
-    fn has_room_for(&self, uid: &str, bytes: usize) -> bool {
-        let known = self.pods.get(uid).map_or(0, |entry| entry.observed_bytes);
-        let all = || -> usize { self.pods.values().map(|entry| entry.observed_bytes).sum() };
-        bytes <= known || all() - known + bytes <= MAX_OBSERVED_BYTES
-    }
-
-    /// What all pods have together when this one has so many bytes.
-    fn bytes_with(&self, uid: &str, bytes: usize) -> usize {
-        let known = self.pods.get(uid).map_or(0, |entry| entry.bytes);
-        let all: usize = self.pods.values().map(|entry| entry.bytes).sum();
-        all - known + bytes
-    }
-
-    /// Whether a pod that the pool has is no larger than what is known of it, or there is
-    /// room for it. Of pods that the pool does not have the specs go for that.
-    fn make_room(&mut self, uid: &str, bytes: usize) -> bool {
-        // Most observations come with the pod that is known, and then nothing is counted.
-        if self.pods.get(uid).is_some_and(|known| bytes <= known.bytes) {
-            return true;
-        }
-        let mut all = self.bytes_with(uid, bytes);
-        if !self.pool.is_whole() {
-            return all <= MAX_KEPT_BYTES;
-        }
-        for (other, entry) in &mut self.pods {
-            if all <= MAX_KEPT_BYTES {
-                break;
-            }
-            if other != uid && !entry.is_cut && !self.pool.has(other) {
-                all -= entry.cut();
-                let renewal = entry.desired.decode().map(|pod| entry.publish(&pod));
-                let news = renewal.is_ok_and(|renewal| renewal == Renewal::Status);
-                self.unsaved |= news;
-                self.changed.extend(news.then(|| other.clone()));
-            }
-        }
-        all <= MAX_KEPT_BYTES
     }
 
     /// Sync-loop tells verdicts of probes.
@@ -301,14 +234,10 @@ impl Registry {
             .map(|verdict| verdict.pod_uid.as_str())
             .collect();
         for uid in news {
-            let Some(entry) = self.pods.get_mut(uid).filter(|entry| !entry.is_cut) else {
-                continue;
-            };
-            let Ok(pod) = entry.desired.decode() else {
-                continue;
-            };
-            let renewal = entry.compute(&pod, &self.verdicts, now);
-            self.note(uid.to_owned(), renewal);
+            if let Some(entry) = self.pods.get_mut(uid) {
+                let renewal = entry.compute(&self.verdicts, now);
+                self.note(uid.to_owned(), renewal);
+            }
         }
     }
 
@@ -319,7 +248,7 @@ impl Registry {
     /// too many.
     pub(crate) fn reject(&mut self, request: RejectPodRequest, now: Now) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
-        let pod = desired.decode()?;
+        let pod = KnownPod::of(&desired)?;
         let uid = desired.identity().uid().to_owned();
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
@@ -333,24 +262,23 @@ impl Registry {
             Some((false, true)) if is_in_pool => return Err(Refusal::StillEnds { uid }),
             _ => {}
         }
-        let has_room = self.bytes_with(&uid, desired.json().len()) <= MAX_KEPT_BYTES;
         let entry = self
             .pods
             .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
+            .or_insert_with(|| Entry::new(None, desired.source(), now.since_boot));
         entry.comes(now.since_boot);
-        // Of one that was to begin anew, nothing that was told before stays.
-        let before = entry.before().stays_ended_as(&pod);
+        let before = entry.before().has_ended_for_good();
         let before = before.then_some(&entry.status);
-        entry.status =
-            status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
-        entry.bytes = desired.json().len();
-        entry.desired = desired;
-        entry.is_cut = false;
-        if !has_room {
-            entry.cut();
-        }
-        let renewal = entry.publish(&pod);
+        entry.status = status::rejected_status(
+            &pod.pod,
+            &request.reason,
+            &request.message,
+            before,
+            now.wall,
+        );
+        entry.source = desired.source();
+        entry.pod = Some(pod);
+        let renewal = entry.publish();
         self.note(uid, renewal);
         Ok(())
     }
@@ -366,7 +294,7 @@ impl Registry {
             return Err(Refusal::ListOfNoTime);
         }
         for (uid, entry) in &mut self.pods {
-            let may_come_yet = !known.delivered.contains(&entry.desired.source());
+            let may_come_yet = !known.delivered.contains(&entry.source);
             let may_be_newer = entry.came_at >= known.listed_at;
             entry.hold = if known.uids.contains(uid) || may_come_yet || may_be_newer {
                 Hold::Kept
@@ -463,13 +391,11 @@ enum Renewal {
 }
 
 impl Entry {
-    fn new(desired: PodDocument, came_at: Duration) -> Entry {
+    fn new(pod: Option<KnownPod>, source: PodSource, came_at: Duration) -> Entry {
         Entry {
-            bytes: desired.json().len(),
-            desired,
-            is_cut: false,
+            pod,
+            source,
             observation: None,
-            observed_bytes: 0,
             status: PodStatus::default(),
             published: None,
             hold: Hold::Kept,
@@ -487,16 +413,16 @@ impl Entry {
     /// The pod as it is known before it changes.
     fn before(&self) -> PodBefore<'_> {
         PodBefore {
-            pod: (!self.is_cut).then_some(&self.desired),
             status: &self.status,
             worker: self.worker.as_ref(),
         }
     }
 
-    /// Computes the status anew.
-    fn compute(&mut self, pod: &Pod, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
-        // After our restart, until the pool tells: what was published stands,
-        // and a verdict changes it.
+    /// Computes the status anew, if the pod is known.
+    fn compute(&mut self, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
+        let Some(KnownPod { pod, .. }) = &self.pod else {
+            return Renewal::Nothing;
+        };
         let unobserved = PodObservation::default();
         let observation = self.observation.as_ref().unwrap_or(&unobserved);
         // An empty status is that of a pod that begins.
@@ -508,13 +434,18 @@ impl Entry {
             published,
             now,
         });
-        self.publish(pod)
+        self.publish()
     }
 
-    /// Renews what is served.
-    fn publish(&mut self, pod: &Pod) -> Renewal {
+    /// Renews what is served, if the pod is known. A status that is too large is not served.
+    fn publish(&mut self) -> Renewal {
         let observation = self.observation.as_ref();
-        let document = served::document(&self.desired, pod, &self.status, observation);
+        let document = |known: &KnownPod| {
+            served::document(&known.pod, self.source, &self.status, observation).ok()
+        };
+        let Some(document) = self.pod.as_ref().and_then(document) else {
+            return Renewal::Nothing;
+        };
         let worker = observation.map(WorkerNotes::of).unwrap_or_default();
         let renewal = match &self.published {
             Some(published) if published.document != document => Renewal::Status,
@@ -524,15 +455,6 @@ impl Entry {
         };
         self.published = Some(PublishedPod { document, worker });
         renewal
-    }
-
-    /// Drops the pod's spec, and says how many bytes that frees. Its status stays.
-    fn cut(&mut self) -> usize {
-        let before = self.bytes;
-        self.desired = served::without_spec(&self.desired, None);
-        self.is_cut = true;
-        self.bytes = self.desired.json().len().min(before);
-        before - self.bytes
     }
 
     /// Whether the pool has the pod run, as last observed, or is about to.

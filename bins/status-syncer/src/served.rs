@@ -1,82 +1,42 @@
-//! The pod as it is served to readers: the desired pod's own JSON with the
-//! computed status in it, fields that we do not know included.
-
-use std::collections::BTreeMap;
+//! The pod as it is served to readers: who it is, and the computed status. Its spec they get
+//! from whoever has it.
 
 use bulkhead_api::v1::{PodObservation, WorkerPhase};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::meta::{ObjectMeta, Time};
-use pod::{PodDocument, PodExt as _};
-use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use pod::wire::WireError;
+use pod::{PodDocument, PodExt as _, PodSource};
 
 use crate::status::api_time;
 
-/// Joins the desired pod and its status.
+/// What a reader is given of a pod.
 pub(crate) fn document(
-    desired: &PodDocument,
     pod: &Pod,
+    source: PodSource,
     status: &PodStatus,
     observation: Option<&PodObservation>,
-) -> PodDocument {
-    let joined = join(
-        desired,
-        status,
-        observation.and_then(|seen| deletion(pod, seen)),
-    )
-    .and_then(|json| desired.with_json(json).ok());
-    if let Some(document) = joined {
-        return document;
-    }
-    // The pod is so large that it has no room for its status: the status is
-    // what readers cannot get elsewhere.
-    without_spec(desired, Some(status))
-}
-
-/// Which pod it is, and at most its status.
-pub(crate) fn without_spec(desired: &PodDocument, status: Option<&PodStatus>) -> PodDocument {
-    let identity = desired.identity();
-    let small = Pod {
+) -> Result<PodDocument, WireError> {
+    let desired = &pod.metadata;
+    let deletion = observation.and_then(|seen| deletion(pod, seen));
+    let (at, grace) = match &desired.deletion_timestamp {
+        Some(at) => (Some(at.clone()), desired.deletion_grace_period_seconds),
+        None => deletion.unzip(),
+    };
+    let served = Pod {
         metadata: ObjectMeta {
-            name: Some(identity.name().to_owned()),
-            namespace: Some(identity.namespace().to_owned()),
-            uid: Some(identity.uid().to_owned()),
+            name: desired.name.clone(),
+            namespace: desired.namespace.clone(),
+            uid: desired.uid.clone(),
+            labels: desired.labels.clone(),
+            deletion_timestamp: at,
+            deletion_grace_period_seconds: grace,
             ..ObjectMeta::default()
         },
         spec: None,
-        status: status.cloned(),
+        status: Some(status.clone()),
     };
-    PodDocument::encode(&small, desired.source()).unwrap_or_else(|_| desired.clone())
-}
-
-fn join(
-    desired: &PodDocument,
-    status: &PodStatus,
-    deletion: Option<(Time, i64)>,
-) -> Option<Vec<u8>> {
-    let mut pod: Fields = serde_json::from_slice(desired.json()).ok()?;
-    put(&mut pod, "apiVersion", "v1")?;
-    put(&mut pod, "kind", "Pod")?;
-    put(&mut pod, "status", status)?;
-    let metadata = pod.get("metadata")?;
-    if let Some((at, grace)) = deletion {
-        let mut metadata: Fields = serde_json::from_str(metadata.get()).ok()?;
-        if !metadata.contains_key("deletionTimestamp") {
-            put(&mut metadata, "deletionTimestamp", &at)?;
-            put(&mut metadata, "deletionGracePeriodSeconds", &grace)?;
-            put(&mut pod, "metadata", &metadata)?;
-        }
-    }
-    serde_json::to_vec(&pod).ok()
-}
-
-/// A JSON object; what is in its fields is passed on as it is.
-type Fields = BTreeMap<String, Box<RawValue>>;
-
-fn put(fields: &mut Fields, name: &str, value: &(impl Serialize + ?Sized)) -> Option<()> {
-    fields.insert(name.to_owned(), to_raw_value(value).ok()?);
-    Some(())
+    PodDocument::encode(&served, source)
 }
 
 /// When a pod whose source has dropped it will be gone, and its grace period:

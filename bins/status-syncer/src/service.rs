@@ -77,9 +77,7 @@ impl From<Refusal> for Status {
         let message = telemetry::chain(&refusal);
         match refusal {
             Refusal::Pod(_) | Refusal::ListOfNoTime => Status::invalid_argument(message),
-            Refusal::TooManyPods | Refusal::TooLarge | Refusal::TooMuchObserved => {
-                Status::resource_exhausted(message)
-            }
+            Refusal::TooManyPods => Status::resource_exhausted(message),
             Refusal::StillEnds { .. } => Status::aborted(message),
             Refusal::AlreadyRuns { .. } => Status::failed_precondition(message),
         }

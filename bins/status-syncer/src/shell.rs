@@ -10,10 +10,9 @@
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::watch_observations_response::Message;
 use clock::WallClock;
-use ipc::{Feed, Subscription, SubscriptionEvent};
+use ipc::Feed;
 use node_config::NodeConfig;
 use pod::PodDocument;
 use process::{Context, Lifecycle};
@@ -23,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
 use crate::events::EventLog;
+use crate::observations::{News, Observations};
 use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
 use crate::registry::{Now, Registry};
 use crate::service::{Command, RecentEvents, Service};
@@ -94,7 +94,7 @@ async fn serve_saving(
         statuses,
     };
     let shutdown = context.lifecycle.shutdown();
-    let observations = subscribe(&context);
+    let observations = Observations::subscribe(&context);
     let mut syncer = Syncer::new(&context, vec![Box::new(readers)], saver);
     syncer.restore(saved);
 
@@ -120,19 +120,6 @@ async fn serve_saving(
         result = working => result,
         never = writer.run() => match never {},
     }
-}
-
-fn subscribe(context: &Context) -> Subscription<v1::WatchObservationsResponse> {
-    let client = ObservationsClient::new(context.network.channel(Process::PodWorkerPool))
-        .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
-    ipc::subscribe("observations", move || {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_observations(v1::WatchObservationsRequest {})
-                .await
-        }
-    })
 }
 
 /// State of the main loop.
@@ -210,7 +197,7 @@ impl Syncer {
     async fn main_loop(
         &mut self,
         mut commands: mpsc::Receiver<Command>,
-        mut observations: Subscription<v1::WatchObservationsResponse>,
+        mut observations: Observations,
     ) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -223,8 +210,8 @@ impl Syncer {
                     // The server is gone, and with it everything to do.
                     None => return,
                 },
-                // Cancel-safe: it receives from a channel.
-                event = observations.next() => self.take(event),
+                // Cancel-safe, see there.
+                news = observations.next() => self.take(news, &mut observations),
                 // Cancel-safe, see there.
                 () = self.progress.goes_on() => self.go_on(),
                 // Cancel-safe: a tick that is not taken stays due.
@@ -272,28 +259,34 @@ impl Syncer {
         }
     }
 
-    fn take(&mut self, event: SubscriptionEvent<v1::WatchObservationsResponse>) {
+    fn take(&mut self, news: News, observations: &mut Observations) {
         let now = self.now();
-        // What was known stays valid while the pool is away.
-        let SubscriptionEvent::Message(response) = event else {
-            return;
+        let response = match news {
+            News::Message(response) => *response,
+            News::Pod(observation, pod) => return self.observe(*observation, pod.as_ref()),
         };
         match response.message {
             Some(Message::SnapshotBegin(_)) => self.registry.begin_snapshot(&response.boot_id),
             Some(Message::SnapshotEnd(_)) => self.registry.end_snapshot(now.wall),
             Some(Message::RemovedPodUid(uid)) => self.registry.let_go(&uid, now.wall),
-            Some(Message::Observation(observation)) => {
-                if let Err(refusal) = self.registry.observe(observation, now) {
-                    let error = telemetry::chain(&refusal);
-                    tracing::warn!(error, "an observation is left out");
-                }
+            Some(Message::Observation(observation)) if self.registry.lacks(&observation) => {
+                observations.ask_for_pod(observation);
             }
+            Some(Message::Observation(observation)) => self.observe(observation, None),
             Some(Message::Event(event)) => {
                 if let Some(event) = self.events.record(event, now.wall) {
                     self.feed.push(&event);
                 }
             }
             None => tracing::warn!("the pool sent an empty message; it is left out"),
+        }
+    }
+
+    fn observe(&mut self, observation: v1::PodObservation, pod: Option<&PodDocument>) {
+        let now = self.now();
+        if let Err(refusal) = self.registry.observe(observation, pod, now) {
+            let error = telemetry::chain(&refusal);
+            tracing::warn!(error, "an observation is left out");
         }
     }
 

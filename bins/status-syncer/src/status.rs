@@ -19,7 +19,7 @@ mod time;
 
 pub(crate) use containers::{is_newest, runtime_id};
 pub use input::StatusInput;
-pub(crate) use messages::{bound_observation, kept_bytes};
+pub(crate) use messages::bound_observation;
 pub(crate) use time::api_time;
 
 use bulkhead_api::v1::PodObservation;

@@ -118,12 +118,6 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_kept_fits_into_the_file() {
-        let limit = row(Process::StatusSyncer).state_file_max_bytes();
-        assert!(limit >= crate::registry::MAX_KEPT_BYTES as u64);
-    }
-
-    #[test]
     fn one_bad_entry_costs_only_itself() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::new(directory.path());

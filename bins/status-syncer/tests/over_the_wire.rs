@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use topology::{Identities, Process};
 
 /// How long a condition is waited for, in paused time.
@@ -39,7 +39,11 @@ async fn patiently<T>(event: impl Future<Output = T>) -> T {
 
 /// A pool that streams one list of observations, again whenever it changes.
 #[derive(Clone)]
-struct FakePool(watch::Receiver<Vec<v1::PodObservation>>);
+struct FakePool {
+    observations: watch::Receiver<Vec<v1::PodObservation>>,
+    /// What it answers to who asks for a pod, one after the other; then with the pod.
+    refusals: Arc<Mutex<Vec<Code>>>,
+}
 
 #[tonic::async_trait]
 impl Observations for FakePool {
@@ -50,12 +54,12 @@ impl Observations for FakePool {
         &self,
         _: Request<v1::WatchObservationsRequest>,
     ) -> Result<Response<Self::WatchObservationsStream>, Status> {
-        let lists = stream::unfold(self.0.clone(), |mut receiver| async move {
+        let lists = stream::unfold(self.observations.clone(), |mut receiver| async move {
             receiver.changed().await.ok()?;
             let list = receiver.borrow_and_update().clone();
             Some((list, receiver))
         });
-        let first = self.0.borrow().clone();
+        let first = self.observations.borrow().clone();
         let messages = stream::iter([first]).chain(lists).flat_map(|list| {
             let begin = Message::SnapshotBegin(v1::SnapshotBegin {});
             let end = Message::SnapshotEnd(v1::SnapshotEnd {});
@@ -79,6 +83,18 @@ impl Observations for FakePool {
         };
         Ok(Response::new(Box::pin(messages.map(answer))))
     }
+
+    async fn get_observed_pod(
+        &self,
+        request: Request<v1::GetPodRequest>,
+    ) -> Result<Response<v1::GetPodResponse>, Status> {
+        if let Some(code) = self.refusals.lock().unwrap().pop() {
+            return Err(Status::new(code, "not now"));
+        }
+        let pod = document();
+        assert_eq!(request.into_inner().hash, pod.hash);
+        Ok(Response::new(v1::GetPodResponse { pod: Some(pod) }))
+    }
 }
 
 /// A node with the pool and one status-syncer, which can be killed.
@@ -88,6 +104,7 @@ struct Node {
     directory: tempfile::TempDir,
     clock: WallClock,
     observations: watch::Sender<Vec<v1::PodObservation>>,
+    refusals: Arc<Mutex<Vec<Code>>>,
     runs: u32,
     syncer: JoinHandle<()>,
     _pool: JoinHandle<()>,
@@ -98,11 +115,16 @@ impl Node {
         let hub = MemoryHub::new();
         let identities = Arc::new(Identities::from_base(700_000).unwrap());
         let (observations, receiver) = watch::channel(vec![]);
+        let refusals = Arc::default();
+        let fake = FakePool {
+            observations: receiver,
+            refusals: Arc::clone(&refusals),
+        };
         let pool = ipc::serve(
             Process::PodWorkerPool,
             Arc::clone(&identities),
             hub.listener(Process::PodWorkerPool),
-            tonic::service::Routes::new(ObservationsServer::new(FakePool(receiver))),
+            tonic::service::Routes::new(ObservationsServer::new(fake)),
             CancellationToken::new(),
         );
         let mut node = Node {
@@ -111,6 +133,7 @@ impl Node {
             directory: tempfile::tempdir().unwrap(),
             clock: WallClock::simulated(UnixNanos(1_700_000_000_000_000_000)),
             observations,
+            refusals,
             runs: 0,
             syncer: tokio::spawn(async {}),
             _pool: tokio::spawn(async { pool.await.unwrap() }),
@@ -236,8 +259,11 @@ fn document() -> v1::Pod {
 }
 
 fn running() -> v1::PodObservation {
+    let pod = document();
     v1::PodObservation {
-        pod: Some(document()),
+        pod: pod.reference,
+        source: pod.source,
+        hash: pod.hash,
         phase: v1::WorkerPhase::Syncing.into(),
         is_observed: true,
         containers: vec![v1::ContainerObservation {
@@ -271,6 +297,22 @@ async fn what_was_published_survives_kills_of_this_process_and_the_pool() {
     }
     assert_eq!(node.verdict(v1::ProbeResult::Failure).await, "boot-6");
     node.until("a failure counts", |pods| !is_ready(pods)).await;
+}
+
+/// The pool has another version by now, or was restarted, or does not answer for a while.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_had_has_a_status_from_a_later_observation() {
+    let node = Node::start().await;
+    for refused in [Code::Aborted, Code::NotFound] {
+        node.refusals.lock().unwrap().push(refused);
+        node.observations.send(vec![running()]).unwrap();
+        tokio::time::sleep(PATIENCE).await;
+        assert!(node.pods().await.is_empty(), "{refused}");
+    }
+    node.refusals.lock().unwrap().push(Code::Internal);
+    node.observations.send(vec![running()]).unwrap();
+    node.until("it is asked for again", |pods| pods.len() == 1)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +360,7 @@ async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
     for of_no_time in [None, Some(now + Duration::from_nanos(1)), Some(MOST)] {
         let status = node.drop_all_but_what_came_since(of_no_time).await;
         let code = status.unwrap_err().code();
-        assert_eq!(code, tonic::Code::InvalidArgument, "{of_no_time:?}");
+        assert_eq!(code, Code::InvalidArgument, "{of_no_time:?}");
     }
     node.until("it stays", |pods| pods.len() == 1).await;
     node.drop_all_but_what_came_since(Some(now)).await.unwrap();
@@ -327,7 +369,7 @@ async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
     let mut bad = request;
     bad.pod.as_mut().unwrap().hash.clear();
     let status = node.sync_loop().reject_pod(bad).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert_eq!(status.code(), Code::InvalidArgument);
 }
 
 #[tokio::test(start_paused = true)]

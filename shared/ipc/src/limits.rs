@@ -13,8 +13,8 @@ pub const MAX_POD_MESSAGE_BYTES: usize = MAX_POD_BYTES + (64 << 10);
 /// keys, of which there are 4096 at most, as much again.
 pub const MAX_OBJECT_MESSAGE_BYTES: usize = 3 << 20;
 
-/// Largest message with observations of one pod: the pod and its containers.
-pub const MAX_OBSERVATION_BYTES: usize = 2 << 20;
+/// Largest message with observations of one pod: its containers and sandboxes.
+pub const MAX_OBSERVATION_BYTES: usize = 1 << 20;
 
 /// Largest list of pods by reference and the like (110 pods need some 100 KiB).
 pub const MAX_LIST_BYTES: usize = 1 << 20;

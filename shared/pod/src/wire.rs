@@ -98,12 +98,6 @@ impl PodDocument {
         Ok((Self::checked(identity, source, json)?, pod))
     }
 
-    /// The same pod with other JSON, which is that of this one with some fields changed
-    /// that do not tell which pod it is. It may have a status.
-    pub fn with_json(&self, json: Vec<u8>) -> Result<Self, WireError> {
-        Self::checked(self.identity.clone(), self.source, json)
-    }
-
     /// Checks a message from another process. The JSON is not decoded; `decode`
     /// does that and compares it with the header.
     pub fn from_message(message: bulkhead_api::v1::Pod) -> Result<Self, WireError> {
@@ -299,18 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn other_json_of_a_pod_is_another_version_of_it_within_the_same_bound() {
-        let document = PodDocument::encode(&pod("a"), PodSource::File).unwrap();
-        let mut changed = pod("a");
-        changed.metadata.generation = Some(2);
-        let expected = PodDocument::encode(&changed, PodSource::File).unwrap();
-        let json = serde_json::to_vec(&changed).unwrap();
-        assert_eq!(document.with_json(json).unwrap(), expected);
-        let too_large = document.with_json(vec![b' '; MAX_POD_BYTES + 1]);
-        assert!(matches!(too_large, Err(WireError::TooLarge { .. })));
-    }
-
-    #[test]
     fn a_header_that_disagrees_with_the_json_is_refused() {
         let document = PodDocument::encode(&pod("a"), PodSource::File).unwrap();
         let mut message = document.to_message();
@@ -386,8 +368,6 @@ mod tests {
         message.json = with(1001);
         message.hash = wish_hash(&message.json).unwrap();
         let many = PodDocument::from_message(message);
-        assert!(matches!(many, Err(WireError::TooManyItems)));
-        let many = good.with_json(with(1001));
         assert!(matches!(many, Err(WireError::TooManyItems)));
     }
 

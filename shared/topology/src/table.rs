@@ -250,7 +250,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
             ServiceRow {
                 service: "bulkhead.v1.Observations",
-                callers: &[Caller::Process(Process::StatusSyncer)],
+                callers: &[Caller::Process(Process::StatusSyncer), Caller::Operator],
                 budget: STREAM,
             },
             ServiceRow {

@@ -122,12 +122,13 @@ impl Ground {
 
     /// Waits until a pod is ready, and what its containers note first is noted: a
     /// container without a readiness probe is ready before its program has done
-    /// anything. Returns the pod.
+    /// anything. Returns the pod with its spec.
     ///
     /// # Errors
     /// When it does not get ready.
     pub fn ready(&self, name: &str) -> Result<Value> {
         let pod = self.bulkhead.wait_until_pod_ready(name, TIMEOUT)?;
+        let pod = self.bulkhead.with_spec(pod)?;
         for journal_name in journal_names(&pod) {
             self.note(journal_name, "started", 1)?;
         }

@@ -165,7 +165,7 @@ fn of_readers(name: &str) -> Result<Vec<u8>> {
         }
         .encode_to_vec(),
         "ListDesiredPods" => v1::ListDesiredPodsRequest { pod_uid: uid() }.encode_to_vec(),
-        "GetPod" => v1::GetPodRequest {
+        "GetPod" | "GetObservedPod" => v1::GetPodRequest {
             pod_uid: uid(),
             hash: "0".repeat(64),
         }

@@ -124,7 +124,7 @@ impl Witness {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let log = v1::ReadLogsRequest {
             pod_uid: text(&pod["metadata"]["uid"]),
-            container_name: text(&pod["spec"]["containers"][0]["name"]),
+            container_name: text(&pod["status"]["containerStatuses"][0]["name"]),
             tail_lines: Some(1),
             ..v1::ReadLogsRequest::default()
         };

@@ -270,6 +270,7 @@ fn of_three_versions_in_a_second_the_last_runs_and_none_twice() -> Result<()> {
             most = most.max(ground.running(pod).map_err(seen)?);
             let found = ground.bulkhead.pod(pod).map_err(seen)?;
             let found = found.ok_or("no pod")?;
+            let found = ground.bulkhead.with_spec(found).map_err(seen)?;
             let words = found["spec"]["containers"][0]["args"].to_string();
             let is_last = words.contains(&last) && condition(&found, "Ready") == Some(true);
             is_last.then_some(()).ok_or(words)

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use bulkhead_api::v1::node_policy_client::NodePolicyClient;
+use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
@@ -68,6 +69,36 @@ impl Observer {
                 .map(|json| serde_json::from_slice(json).context("a pod's JSON"))
                 .collect()
         })
+    }
+
+    /// The same pod with its spec, as pod-worker-pool has it.
+    ///
+    /// # Errors
+    /// When that does not answer, or does not have the pod.
+    pub fn with_spec(&self, mut pod: Value) -> Result<Value> {
+        let uid = pod["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let desired = self.ask(async |network| {
+            let channel = network.channel(Process::PodWorkerPool);
+            let answer = ipc::call(self.deadline, || {
+                let mut client =
+                    ObservationsClient::new(channel.clone()).max_decoding_message_size(4 << 20);
+                let request = v1::GetPodRequest {
+                    pod_uid: uid.clone(),
+                    hash: String::new(),
+                };
+                async move { client.get_observed_pod(request).await }
+            });
+            let answer = answer
+                .await
+                .context("pod-worker-pool does not give the pod")?;
+            Ok(answer.pod.unwrap_or_default())
+        })?;
+        let mut desired: Value = serde_json::from_slice(&desired.json).context("a pod's JSON")?;
+        desired["status"] = pod["status"].take();
+        Ok(desired)
     }
 
     /// The supervisor's process table.

@@ -6,7 +6,7 @@ use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::{Pod, PodExt, ephemeral};
 use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox};
-use pod_lifecycle::plan;
+use pod_lifecycle::{DesiredPod, plan};
 
 use super::findings::{Findings, Waiting, WorkerView};
 
@@ -80,16 +80,12 @@ pub(super) fn message(
     let termination = worker.termination.as_ref();
     let failure = termination.and_then(|termination| termination.cause.failure());
     let (failed_reason, failed_message) = failure.unwrap_or_default();
-    let pod = match &worker.desired {
-        Some(desired) => desired.document().to_message(),
-        None => v1::Pod {
-            reference: Some((&worker.identity).into()),
-            ..v1::Pod::default()
-        },
-    };
+    let document = worker.desired.as_ref().map(DesiredPod::document);
     let grace = termination.and_then(|termination| termination.grace);
     v1::PodObservation {
-        pod: Some(pod),
+        pod: Some((&worker.identity).into()),
+        source: document.map_or_else(String::new, |it| it.source().as_str().to_owned()),
+        hash: document.map_or_else(String::new, |it| it.hash().to_owned()),
         phase: worker.phase.into(),
         sandboxes: sandboxes(&findings.observation),
         containers: findings

@@ -206,18 +206,14 @@ fn as_observed(pod: &RuntimePod) -> v1::PodObservation {
             ..v1::ContainerObservation::default()
         });
     v1::PodObservation {
-        pod: Some(v1::Pod {
-            reference: Some((&pod.identity).into()),
-            ..v1::Pod::default()
-        }),
+        pod: Some((&pod.identity).into()),
         containers: containers.collect(),
         ..v1::PodObservation::default()
     }
 }
 
 fn identity(observation: &v1::PodObservation) -> Result<PodIdentity, Status> {
-    let pod = observation.pod.as_ref();
-    let reference = pod.and_then(|pod| pod.reference.clone());
+    let reference = observation.pod.clone();
     let reference = reference.ok_or_else(|| Status::internal("the pod has no name"))?;
     PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
 }

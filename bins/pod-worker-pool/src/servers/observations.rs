@@ -1,4 +1,4 @@
-//! `Observations`: what status-syncer asks for.
+//! `Observations`: what status-syncer asks for, and pods by reference.
 
 use std::pin::Pin;
 
@@ -42,6 +42,25 @@ impl v1::observations_server::Observations for Service {
             Some((Ok(response), watch))
         });
         Ok(Response::new(Box::pin(messages)))
+    }
+
+    async fn get_observed_pod(
+        &self,
+        request: Request<v1::GetPodRequest>,
+    ) -> Result<Response<v1::GetPodResponse>, Status> {
+        let v1::GetPodRequest { pod_uid, hash } = request.into_inner();
+        pod::identity::check_uid(&pod_uid)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let Some(pod) = self.0.pool.publisher().pod(&pod_uid) else {
+            return Err(Status::not_found(format!("no worker has pod {pod_uid}")));
+        };
+        if !hash.is_empty() && hash != pod.hash() {
+            let text = format!("pod {pod_uid} has another version by now");
+            return Err(Status::aborted(text));
+        }
+        Ok(Response::new(v1::GetPodResponse {
+            pod: Some(pod.to_message()),
+        }))
     }
 }
 

@@ -4,17 +4,14 @@
 use std::collections::BTreeSet;
 
 use bulkhead_api::v1::{PodObservation, RuntimeState, WorkerPhase};
-use pod::core::{Pod, PodStatus};
-use pod::update::{refused_changes, wished};
-use pod::{EVICTED, PodDocument, PodPhase};
+use pod::PodPhase;
+use pod::core::PodStatus;
 
 use crate::status;
 
-/// A pod as it was known before an observation or an update of it.
+/// A pod as it was known before an observation of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PodBefore<'a> {
-    /// The pod, unless its spec is lost.
-    pub(super) pod: Option<&'a PodDocument>,
     pub(super) status: &'a PodStatus,
     /// How far its worker was, and in which run of the pool.
     pub(super) worker: Option<&'a (String, WorkerPhase)>,
@@ -22,14 +19,8 @@ pub(super) struct PodBefore<'a> {
 
 impl PodBefore<'_> {
     /// Whether the pod has ended and begun anew under its UID: its manifest was removed and
-    /// came back, or was changed in what a running pod keeps, or it was rejected and is
-    /// admitted now.
-    pub(super) fn has_begun_anew(
-        &self,
-        observation: &PodObservation,
-        pod: &Pod,
-        boot_id: &str,
-    ) -> bool {
+    /// came back, or it was rejected and is admitted now.
+    pub(super) fn has_begun_anew(&self, observation: &PodObservation, boot_id: &str) -> bool {
         if !is_to_run(observation) {
             return false;
         }
@@ -40,33 +31,16 @@ impl PodBefore<'_> {
         let ended_before = self.worker.is_some_and(|(boot, phase)| {
             boot == boot_id && matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
         });
-        // A pod that ended for good starts no instance that was not known, nor does one that
-        // is changed in what it keeps while it runs.
+        // A pod that ended for good starts no instance that was not known.
         ended_before
             || (observation.is_observed
                 && self.has_new_instance(observation)
-                && (self.has_ended_for_good() || self.is_another(pod)))
+                && self.has_ended_for_good())
     }
 
-    /// Whether a pod has ended, and would not begin anew as this version.
-    pub(super) fn stays_ended_as(&self, newer: &Pod) -> bool {
-        self.has_ended_for_good() && !self.is_another(newer)
-    }
-
-    fn has_ended_for_good(&self) -> bool {
+    pub(super) fn has_ended_for_good(&self) -> bool {
         let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
         phase.is_some_and(PodPhase::is_terminal)
-    }
-
-    /// Whether this version makes another pod of the UID than the known one.
-    fn is_another(&self, newer: &Pod) -> bool {
-        let Some(known) = self.pod.and_then(|pod| pod.decode().ok()) else {
-            return false;
-        };
-        // One that was evicted does so for any change.
-        let was_evicted = self.status.reason.as_deref() == Some(EVICTED);
-        !refused_changes(&known, newer).is_empty()
-            || (was_evicted && wished(&known) != wished(newer))
     }
 
     fn has_new_instance(&self, observation: &PodObservation) -> bool {

@@ -173,7 +173,9 @@ impl Story {
 
     fn observe(&mut self, observed: bool) {
         let observation = PodObservation {
-            pod: Some(self.document.to_message()),
+            pod: Some(self.document.identity().into()),
+            source: self.document.source().as_str().to_owned(),
+            hash: self.document.hash().to_owned(),
             phase: WorkerPhase::Syncing.into(),
             containers: if observed {
                 self.containers.clone()
@@ -183,15 +185,12 @@ impl Story {
             is_observed: observed,
             ..PodObservation::default()
         };
-        self.registry
-            .observe(
-                observation,
-                Now {
-                    wall: UnixNanos(self.now),
-                    since_boot: Duration::ZERO,
-                },
-            )
-            .unwrap();
+        let pod = self.registry.lacks(&observation).then_some(&self.document);
+        let now = Now {
+            wall: UnixNanos(self.now),
+            since_boot: Duration::ZERO,
+        };
+        self.registry.observe(observation, pod, now).unwrap();
     }
 
     fn verdict(&mut self, success: bool, newest: bool, readiness: bool) {

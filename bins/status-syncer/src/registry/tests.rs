@@ -1,8 +1,6 @@
 //! Which pods have a status, through restarts of every process.
 
-use bulkhead_api::v1::{
-    ContainerObservation, ContainerWaiting, PodReference, ProbeKind, ProbeResult,
-};
+use bulkhead_api::v1::{ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult};
 use ipc::Message as _;
 use pod::PodSource;
 use serde_json::{Value, json};
@@ -17,11 +15,10 @@ fn document(uid: &str, policy: &str) -> PodDocument {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("pod-{uid}"), "namespace": "default", "uid": uid,
-            "annotations": {"kubernetes.io/config.source": "file"},
+            "annotations": {"kubernetes.io/config.source": "file"}, "labels": {"app": "web"},
         },
         "spec": {
             "restartPolicy": policy,
-            "aFieldOfTomorrow": 1,
             "containers": [{"name": "c", "readinessProbe": {"tcpSocket": {"port": 1}}}],
         },
     });
@@ -30,12 +27,21 @@ fn document(uid: &str, policy: &str) -> PodDocument {
         .0
 }
 
+/// As the pool tells of this pod.
+fn named(document: &PodDocument) -> PodObservation {
+    PodObservation {
+        pod: Some(document.identity().into()),
+        source: document.source().as_str().to_owned(),
+        hash: document.hash().to_owned(),
+        ..PodObservation::default()
+    }
+}
+
 fn observation(uid: &str, phase: WorkerPhase) -> PodObservation {
     PodObservation {
-        pod: Some(document(uid, "Always").to_message()),
         phase: phase.into(),
         is_observed: true,
-        ..PodObservation::default()
+        ..named(&document(uid, "Always"))
     }
 }
 
@@ -51,7 +57,7 @@ fn with_container(uid: &str, id: &str, state: RuntimeState) -> PodObservation {
 }
 
 fn never(mut observation: PodObservation, uid: &str) -> PodObservation {
-    observation.pod = Some(document(uid, "Never").to_message());
+    observation.hash = document(uid, "Never").hash().to_owned();
     observation
 }
 
@@ -98,7 +104,16 @@ impl Test {
 
     fn observe(&mut self, observation: PodObservation) {
         self.now += 1_000_000_000;
-        self.registry.observe(observation, at(self.now)).unwrap();
+        self.try_to_observe(observation).unwrap();
+    }
+
+    /// With the pod, where it is to be asked for.
+    fn try_to_observe(&mut self, observation: PodObservation) -> Result<(), Refusal> {
+        let uid = observation.pod.clone().unwrap_or_default().uid;
+        let pods = ["Always", "Never"].map(|policy| document(&uid, policy));
+        let mut pods = pods.iter().filter(|_| self.registry.lacks(&observation));
+        let pod = pods.find(|pod| pod.hash() == observation.hash);
+        self.registry.observe(observation, pod, at(self.now))
     }
 
     fn let_go(&mut self, uid: &str) {
@@ -192,11 +207,13 @@ impl Test {
 }
 
 #[test]
-fn an_observed_pod_is_served_with_its_status_and_unknown_fields() {
+fn an_observed_pod_is_served_with_its_status_and_without_its_spec() {
     let mut test = Test::connected();
     test.observe(with_container("u", "a", RuntimeState::Running));
     assert_eq!(test.phase("u"), "Running");
-    assert_eq!(test.json("u")["spec"]["aFieldOfTomorrow"], 1);
+    let json = test.json("u");
+    assert_eq!(json["metadata"]["labels"]["app"], "web");
+    assert!(json["spec"].is_null() && json["metadata"]["annotations"].is_null());
     assert_eq!(test.changes(), ["u"]);
     assert!(!test.registry.has_changes());
 }
@@ -277,19 +294,6 @@ fn no_restart_of_any_process_flips_readiness() {
     );
     assert!(test.ready("u"));
     assert!(!test.registry.is_unsaved(), "nothing changed at all");
-}
-
-#[test]
-fn a_verdict_counts_before_the_pool_is_heard_again() {
-    let mut test = Test::connected();
-    test.observe(with_container("u", "a", RuntimeState::Running));
-    test.registry
-        .set_verdicts(&[verdict("u", "a", ProbeResult::Success)], UnixNanos(1));
-    let mut test = test.restarted();
-    test.registry
-        .set_verdicts(&[verdict("u", "a", ProbeResult::Failure)], UnixNanos(2));
-    assert!(!test.ready("u"));
-    assert_eq!(test.phase("u"), "Running");
 }
 
 #[test]
@@ -606,15 +610,6 @@ fn a_pod_that_had_ended_does_not_begin_again_for_a_rejection() {
         vec![never(observation("u", WorkerPhase::Syncing), "u")],
     );
     assert_eq!(test.phase("u"), "Succeeded");
-    // But as another pod of its UID it would have begun anew.
-    test.snapshot("pool-2", vec![]);
-    for reason in ["OutOfcpu", "NodePorts"] {
-        test.reject_as(&document("u", "Always"), reason).unwrap();
-        let status = &test.json("u")["status"];
-        assert_eq!(status["phase"], "Failed");
-        assert_eq!(status["reason"], reason);
-        assert!(status["containerStatuses"].is_null(), "of the pod before");
-    }
 }
 
 #[test]
@@ -663,27 +658,6 @@ fn the_same_uid_created_again_begins_anew() {
         vec![never(with_container("u", "b", RuntimeState::Exited), "u")],
     );
     assert_eq!(test.phase("u"), "Succeeded");
-}
-
-#[test]
-fn another_pod_of_the_same_uid_that_began_unseen_counts_its_restarts_anew() {
-    let restarts = |test: &Test| {
-        let status = &test.json("u")["status"]["containerStatuses"][0];
-        status["restartCount"].as_i64().unwrap()
-    };
-    let mut test = Test::connected();
-    let mut before = with_container("u", "a", RuntimeState::Running);
-    before.containers[0].restart_count = 7;
-    test.observe(before);
-    // This process is away while the pool ends the pod and begins it anew.
-    let mut test = test.restarted();
-    assert_eq!(restarts(&test), 7);
-    let mut other = test.restarted();
-    test.snapshot(BOOT, vec![with_container("u", "b", RuntimeState::Running)]);
-    assert_eq!(restarts(&test), 7, "the same pod: a number that was lost");
-    let anew = never(with_container("u", "b", RuntimeState::Running), "u");
-    other.snapshot(BOOT, vec![anew]);
-    assert_eq!(restarts(&other), 0);
 }
 
 #[test]
@@ -740,17 +714,10 @@ fn a_pod_whose_source_dropped_it_shows_when_it_will_be_gone() {
 #[test]
 fn a_pod_that_only_the_runtime_has_needs_what_was_known_of_it() {
     let mut test = Test::connected();
-    let runtime_only = |uid: &str| {
-        let mut observation = with_container(uid, "a", RuntimeState::Exited);
-        let reference = PodReference {
-            uid: uid.to_owned(),
-            ..PodReference::default()
-        };
-        observation.pod = Some(bulkhead_api::v1::Pod {
-            reference: Some(reference),
-            ..Default::default()
-        });
-        observation
+    let runtime_only = |uid: &str| PodObservation {
+        source: String::new(),
+        hash: String::new(),
+        ..with_container(uid, "a", RuntimeState::Exited)
     };
     test.observe(runtime_only("x"));
     assert!(test.uids().is_empty());
@@ -761,18 +728,52 @@ fn a_pod_that_only_the_runtime_has_needs_what_was_known_of_it() {
 }
 
 #[test]
+fn a_pod_is_asked_for_once_in_each_version() {
+    let mut test = Test::connected();
+    let (first, second) = (document("u", "Always"), document("u", "Never"));
+    let runs = |pod: &PodDocument| PodObservation {
+        hash: pod.hash().to_owned(),
+        ..with_container("u", "a", RuntimeState::Running)
+    };
+    assert!(test.registry.lacks(&runs(&first)));
+    // The pool has another version by now, or was restarted: it is heard of again.
+    let registry = &mut test.registry;
+    registry.observe(runs(&first), None, at(1)).unwrap();
+    assert_eq!(registry.len(), 0);
+    assert!(registry.pool.has("u") && registry.lacks(&runs(&first)));
+    registry
+        .observe(runs(&second), Some(&second), at(2))
+        .unwrap();
+    assert!(!registry.lacks(&runs(&second)) && registry.lacks(&runs(&first)));
+    // What is seen counts, of the version that is known.
+    registry
+        .observe(with_container("u", "a", RuntimeState::Exited), None, at(3))
+        .unwrap();
+    assert_eq!(test.phase("u"), "Succeeded");
+    // Nothing of it was saved.
+    assert!(test.restarted().registry.lacks(&runs(&second)));
+}
+
+#[test]
 fn a_malformed_observation_is_refused_alone() {
     let mut test = Test::connected();
     let mut bad = observation("u", WorkerPhase::Syncing);
-    bad.pod.as_mut().unwrap().hash = "0".to_owned();
-    assert!(test.registry.observe(bad, at(1)).is_err());
-    assert!(
-        test.registry
-            .observe(PodObservation::default(), at(1))
-            .is_err()
-    );
-    test.observe(observation("v", WorkerPhase::Syncing));
-    assert_eq!(test.uids(), ["v"]);
+    bad.pod.as_mut().unwrap().uid = "../u".to_owned();
+    let nameless = PodObservation::default();
+    for malformed in [bad, nameless] {
+        test.registry.observe(malformed, None, at(1)).unwrap_err();
+    }
+    // As is a pod that is another one.
+    let (one, other) = (document("u", "Always"), document("v", "Always"));
+    let observation = with_container("u", "a", RuntimeState::Running);
+    test.registry
+        .observe(observation, Some(&other), at(1))
+        .unwrap();
+    assert!(test.uids().is_empty());
+    test.registry
+        .observe(named(&one), Some(&one), at(1))
+        .unwrap();
+    assert_eq!(test.uids(), ["u"]);
 }
 
 #[test]
@@ -783,121 +784,11 @@ fn pods_are_bounded() {
     }
     let one_more = observation("one-more", WorkerPhase::Syncing);
     assert!(matches!(
-        test.registry.observe(one_more, at(1)),
+        test.try_to_observe(one_more),
         Err(Refusal::TooManyPods)
     ));
     assert!(matches!(test.reject("another"), Err(Refusal::TooManyPods)));
     test.observe(observation("u0", WorkerPhase::Terminating));
-}
-
-/// A pod of about a million bytes.
-fn large(uid: &str, source: PodSource) -> PodDocument {
-    with_bytes(uid, source, 1_000_000)
-}
-
-/// A pod of a little more than so many bytes.
-fn with_bytes(uid: &str, source: PodSource, bytes: usize) -> PodDocument {
-    let mut json: Value = serde_json::from_slice(document(uid, "Always").json()).unwrap();
-    json["metadata"]["annotations"]["large"] = "x".repeat(bytes).into();
-    let json = json.to_string().into_bytes();
-    PodDocument::from_json(json, source).unwrap().0
-}
-
-/// As many of them as there is room for, and more than a source may have.
-const MANY: usize = MAX_KEPT_BYTES / 1_001_000;
-
-impl Test {
-    fn reject_large(&mut self, uid: &str) {
-        let request = RejectPodRequest {
-            pod: Some(large(uid, PodSource::Http).to_message()),
-            reason: "NodeAffinity".to_owned(),
-            message: "not here".to_owned(),
-        };
-        self.registry.reject(request, at(self.now)).unwrap();
-    }
-
-    fn observe_large(&mut self, uid: &str) -> Result<(), Refusal> {
-        let mut observation = with_container(uid, "a", RuntimeState::Running);
-        observation.pod = Some(large(uid, PodSource::File).to_message());
-        self.registry.observe(observation, at(self.now))
-    }
-
-    fn has_spec(&self, uid: &str) -> bool {
-        self.json(uid)["spec"].is_object()
-    }
-
-    fn bytes(&self) -> usize {
-        let entries = self.registry.pods.values();
-        let bytes = entries.map(|entry| {
-            assert_eq!(entry.bytes, entry.desired.json().len());
-            entry.bytes
-        });
-        bytes.sum()
-    }
-}
-
-#[test]
-fn pods_that_are_rejected_take_no_room_from_those_that_run() {
-    let mut test = Test::connected();
-    for number in 0..2 * MANY {
-        test.reject_large(&format!("r{number}"));
-    }
-    assert!(test.has_spec("r0") && !test.has_spec("r49") && test.bytes() <= MAX_KEPT_BYTES);
-    test.changes();
-    for number in 0..MANY {
-        test.observe_large(&format!("u{number}")).unwrap();
-    }
-    assert!(test.bytes() <= MAX_KEPT_BYTES);
-    let changes = test.changes();
-    assert!(
-        changes.contains(&"r0".to_owned()),
-        "its spec went: {changes:?}"
-    );
-    for number in 0..MANY {
-        assert!(test.has_spec(&format!("u{number}")));
-        assert_eq!(test.phase(&format!("u{number}")), "Running");
-        assert!(!test.has_spec(&format!("r{number}")));
-        assert_eq!(test.phase(&format!("r{number}")), "Failed");
-    }
-    let mut test = test.restarted();
-    test.reject_large("r0");
-    assert_eq!(test.changes().len(), 3 * MANY, "what was restored");
-    assert_eq!(test.json("r0")["status"]["reason"], "NodeAffinity");
-    // One that is admitted now has its spec again.
-    test.retain(&["r0"]);
-    test.snapshot(BOOT, vec![]);
-    test.observe_large("r0").unwrap();
-    assert!(test.has_spec("r0"));
-    assert_eq!(test.phase("r0"), "Running");
-}
-
-#[test]
-fn what_is_observed_of_a_known_pod_always_counts() {
-    let mut test = Test::connected();
-    for number in 0..MANY {
-        test.observe_large(&format!("u{number}")).unwrap();
-    }
-    // As many as there are: only a broken sync-loop has more.
-    let refused = test.observe_large("one-more");
-    assert!(matches!(refused, Err(Refusal::TooLarge)), "{refused:?}");
-    let mut crashed = with_container("u0", "a", RuntimeState::Exited);
-    let left = MAX_KEPT_BYTES - test.bytes();
-    let mut filling = with_container("filling", "a", RuntimeState::Running);
-    filling.pod = Some(with_bytes("filling", PodSource::File, left - 1000).to_message());
-    test.observe(filling);
-    let grown = with_bytes("u0", PodSource::File, 1_040_000);
-    crashed.pod = Some(grown.to_message());
-    crashed.containers[0].message = "z".repeat(1 << 20);
-    crashed.sync_error = "e".repeat(1 << 20);
-    test.observe(crashed);
-    let json = test.json("u0");
-    let annotation = json["metadata"]["annotations"]["large"].as_str();
-    assert_eq!(annotation.map(str::len), Some(1_000_000));
-    let container = &json["status"]["containerStatuses"][0];
-    assert_eq!(container["ready"], false);
-    assert!(container["state"]["running"].is_null(), "{container}");
-    let kept = test.registry.pods["u0"].observation.as_ref().unwrap();
-    assert!(kept.encoded_len() < 10_000, "{}", kept.encoded_len());
 }
 
 #[test]
@@ -915,64 +806,16 @@ fn what_is_observed_of_a_pod_is_bounded_in_bytes() {
     assert!(kept.encoded_len() <= 64 << 10, "{}", kept.encoded_len());
 }
 
-/// With texts that a status has in full.
-fn much(uid: &str, bytes: usize) -> PodObservation {
-    let mut observation = with_container(uid, "a", RuntimeState::Running);
-    observation.containers[0].image = "i".repeat(bytes);
-    observation
-}
-
-#[test]
-fn what_is_observed_of_all_pods_is_bounded_together() {
-    let mut test = Test::connected();
-    for number in 0..12 {
-        test.observe(much(&format!("u{number}"), 1_000_000));
-    }
-    let mut refused = |observation| test.registry.observe(observation, at(1)).unwrap_err();
-    let many = PodObservation {
-        containers: vec![ContainerObservation::default(); 5_000],
-        ..much("u12", 0)
-    };
-    for observation in [much("u12", 1_000_000), many, much("u0", 2_000_000)] {
-        assert!(matches!(refused(observation), Refusal::TooMuchObserved));
-    }
-    // What is no more than before counts, and leaves room for others.
-    test.observe(much("u0", 10));
-    test.observe(much("u12", 900_000));
-}
-
 #[test]
 fn what_names_a_pod_or_a_run_of_the_pool_is_bounded() {
     let mut test = Test::connected();
     let long = "x".repeat(1 << 20);
     let mut unknown = observation("u", WorkerPhase::Syncing);
-    unknown.pod = Some(bulkhead_api::v1::Pod {
-        reference: Some(PodReference {
-            uid: long.clone(),
-            ..PodReference::default()
-        }),
-        ..bulkhead_api::v1::Pod::default()
-    });
-    test.registry.observe(unknown, at(1)).unwrap_err();
+    unknown.pod.as_mut().unwrap().uid = long.clone();
+    test.registry.observe(unknown, None, at(1)).unwrap_err();
     assert!(!test.registry.pool.has(&long));
     test.registry.begin_snapshot(&long);
     assert_eq!(test.registry.pool.boot_id.len(), 64);
-}
-
-#[test]
-fn a_pod_without_room_for_its_status_is_served_without_its_spec() {
-    let mut test = Test::connected();
-    let json = json!({
-        "metadata": {"name": "p", "namespace": "default", "uid": "u",
-            "annotations": {"large": "x".repeat(pod::wire::MAX_POD_BYTES - 300)}},
-        "spec": {"containers": [{"name": "c"}]},
-    });
-    let (document, _) =
-        PodDocument::from_json(json.to_string().into_bytes(), PodSource::File).unwrap();
-    let mut observation = with_container("u", "a", RuntimeState::Running);
-    observation.pod = Some(document.to_message());
-    test.observe(observation);
-    assert_eq!(test.phase("u"), "Running");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Bounds on what containers and the runtime write into a status.
 
-use bulkhead_api::v1::{ContainerObservation, PodObservation};
+use bulkhead_api::v1::PodObservation;
 use ipc::Message as _;
 use ipc::limits::truncate;
 use pod::core::{ContainerState, PodStatus};
@@ -45,19 +45,6 @@ fn bound_texts(observation: &mut PodObservation, limit: usize) {
     for text in ended.chain(waiting).chain(resize).chain(own) {
         truncate(text, limit);
     }
-}
-
-/// What a bounded observation takes in memory, or a little more: its texts, and what each of
-/// its parts has in any case.
-pub(crate) fn kept_bytes(observation: &PodObservation) -> usize {
-    let lists = [
-        observation.sandboxes.len(),
-        observation.sandboxes.iter().map(|it| it.ips.len()).sum(),
-        observation.containers.len(),
-        observation.waiting.len(),
-    ];
-    let parts: usize = lists.into_iter().sum();
-    observation.encoded_len() + parts * size_of::<ContainerObservation>()
 }
 
 /// Cuts all messages of a status to their bounds.

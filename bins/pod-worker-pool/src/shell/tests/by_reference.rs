@@ -215,8 +215,32 @@ async fn the_source_is_the_one_that_config_sourcer_names() {
     loop {
         let message = stream.message().await.unwrap().unwrap().message.unwrap();
         if let Observed::Observation(observation) = message {
-            assert_eq!(observation.pod.unwrap().source, "http");
+            assert_eq!(observation.source, "http");
             break;
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_given_in_the_version_that_its_observation_names() {
+    let pool = Pool::start();
+    let value = pod_running("a", "u1", &["run"]);
+    let observation = pool.run(&value).await;
+    let client = ObservationsClient::new(pool.channel(Process::StatusSyncer));
+    let ask = async |uid: &str, hash: &str| {
+        let (pod_uid, hash) = (uid.to_owned(), hash.to_owned());
+        let request = v1::GetPodRequest { pod_uid, hash };
+        let answer = client.clone().get_observed_pod(request).await;
+        answer.map(|it| it.into_inner().pod.unwrap())
+    };
+    for hash in [observation.hash.as_str(), ""] {
+        assert_eq!(ask("u1", hash).await.unwrap(), message(&value));
+    }
+    for (uid, hash, code) in [
+        ("u1", "0123", Code::Aborted),
+        ("u2", "", Code::NotFound),
+        ("../u1", "", Code::InvalidArgument),
+    ] {
+        assert_eq!(ask(uid, hash).await.unwrap_err().code(), code, "{uid}");
     }
 }
