@@ -19,11 +19,12 @@ use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
 use clock::{UnixNanos, WallClock};
 use pod::core::PodStatus;
 use pod::items::{ItemBudget, MAX_ITEMS};
+use pod::metadata::CONFIG_SOURCE_ANNOTATION;
 use pod::{Pod, PodExt as _, PodIdentity, ephemeral, identity};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 use tonic::Code;
 use topology::Process;
@@ -204,8 +205,8 @@ pub(crate) async fn all(connection: &Connection) -> Result<Vec<PodEntry>, Failur
     Ok(pods)
 }
 
-/// The JSON of pods by UID, without their statuses.
-type PodsByUid = BTreeMap<String, Vec<u8>>;
+/// Pods by UID, without their statuses.
+type PodsByUid = BTreeMap<String, v1::Pod>;
 
 fn uid(entry: &v1::PodStatusEntry) -> Option<&str> {
     let reference = entry.pod.as_ref()?.reference.as_ref()?;
@@ -214,8 +215,8 @@ fn uid(entry: &v1::PodStatusEntry) -> Option<&str> {
 
 fn by_uid(desired: Vec<v1::DesiredPod>) -> PodsByUid {
     let pods = desired.into_iter().filter_map(|desired| desired.pod);
-    pods.map(|pod| (pod.reference.unwrap_or_default().uid, pod.json))
-        .collect()
+    let uid = |pod: &v1::Pod| pod.reference.clone().unwrap_or_default().uid;
+    pods.map(|pod| (uid(&pod), pod)).collect()
 }
 
 /// The pods of these UIDs, as far as pod-worker-pool has them.
@@ -240,8 +241,7 @@ async fn desired_no_more(connection: &Connection, uids: &[&str]) -> Result<PodsB
         });
         match answer.await {
             Ok(answer) => {
-                let pod = answer.pod.unwrap_or_default();
-                pods.insert((*uid).to_owned(), pod.json);
+                pods.insert((*uid).to_owned(), answer.pod.unwrap_or_default());
             }
             Err(error) if error.code() == Some(Code::NotFound) => {}
             Err(error) => return Err(Failure::of_call(process, error)),
@@ -295,12 +295,9 @@ fn merge(statuses: Vec<v1::PodStatusEntry>, mut pods: PodsByUid) -> (Vec<PodEntr
     let mut left_out = 0;
     for entry in statuses {
         let of_pod = uid(&entry).and_then(|uid| pods.remove(uid));
-        let served = entry.pod.unwrap_or_default().json;
-        let json = match of_pod {
-            Some(pod) => with_status(&pod, &served),
-            None => Some(served),
-        };
-        match json.and_then(PodEntry::new) {
+        let served = entry.pod.unwrap_or_default();
+        let pod = of_pod.as_ref().unwrap_or(&served);
+        match with_status(pod, &served).and_then(PodEntry::new) {
             Some(mut pod) => {
                 pod.last_plan = entry.last_plan;
                 pod.sync_error = entry.sync_error;
@@ -309,8 +306,8 @@ fn merge(statuses: Vec<v1::PodStatusEntry>, mut pods: PodsByUid) -> (Vec<PodEntr
             None => left_out += 1,
         }
     }
-    for json in pods.into_values() {
-        match PodEntry::new(json) {
+    for pod in pods.values() {
+        match with_status(pod, &v1::Pod::default()).and_then(PodEntry::new) {
             Some(mut pod) => {
                 pod.is_pending = true;
                 entries.push(pod);
@@ -325,21 +322,36 @@ fn merge(statuses: Vec<v1::PodStatusEntry>, mut pods: PodsByUid) -> (Vec<PodEntr
 /// A JSON object; what is in its fields is passed on as it is.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// A pod with the status that is served of it, and when it will be gone.
-fn with_status(pod: &[u8], served: &[u8]) -> Option<Vec<u8>> {
+/// A pod with the status that is served of it, when it will be gone, and its source, whatever
+/// its own annotation says.
+fn with_status(pod: &v1::Pod, served: &v1::Pod) -> Option<Vec<u8>> {
     let fields = |json: &[u8]| serde_json::from_slice::<Fields>(json).ok();
-    let (mut pod, mut served) = (fields(pod)?, fields(served)?);
-    pod.insert("status".to_owned(), served.remove("status")?);
-    let mut metadata = fields(pod.get("metadata")?.get().as_bytes())?;
-    let mut of_status = fields(served.get("metadata")?.get().as_bytes())?;
-    for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if let Some(value) = of_status.remove(name) {
-            metadata.insert(name.to_owned(), value);
+    let of = |fields: &Fields, name: &str| match fields.get(name) {
+        Some(value) => serde_json::from_str::<Option<Fields>>(value.get()).ok(),
+        None => Some(None),
+    };
+    let mut shown = fields(&pod.json)?;
+    if !served.status.is_empty() {
+        let status = serde_json::from_slice(&served.status).ok()?;
+        shown.insert("status".to_owned(), status);
+    }
+    let mut metadata = of(&shown, "metadata")??;
+    if !served.json.is_empty() {
+        let mut of_status = of(&fields(&served.json)?, "metadata")??;
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if let Some(value) = of_status.remove(name) {
+                metadata.insert(name.to_owned(), value);
+            }
         }
     }
-    let metadata = serde_json::value::to_raw_value(&metadata).ok()?;
-    pod.insert("metadata".to_owned(), metadata);
-    serde_json::to_vec(&pod).ok()
+    let mut annotations = of(&metadata, "annotations")?.unwrap_or_default();
+    annotations.insert(
+        CONFIG_SOURCE_ANNOTATION.to_owned(),
+        to_raw_value(&pod.source).ok()?,
+    );
+    metadata.insert("annotations".to_owned(), to_raw_value(&annotations).ok()?);
+    shown.insert("metadata".to_owned(), to_raw_value(&metadata).ok()?);
+    serde_json::to_vec(&shown).ok()
 }
 
 /// The pod that `wanted` names: a name, namespace/name, UID, or the name in a
@@ -456,7 +468,14 @@ mod tests {
 
     fn message(pod: &Value) -> Option<v1::Pod> {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        let mut pod = pod.clone();
+        let fields = pod.as_object_mut();
+        let status = fields.and_then(|pod| pod.remove("status"));
+        let status = status.filter(|status| !status.is_null());
+        let status = status.map_or_else(String::new, |status| status.to_string());
         Some(v1::Pod {
+            source: "file".to_owned(),
+            status: status.into_bytes(),
             reference: Some(v1::PodReference {
                 uid: uid.to_owned(),
                 ..v1::PodReference::default()

@@ -24,7 +24,7 @@ pub(crate) struct Store(StateFile);
 #[derive(Serialize)]
 struct Saving<'a> {
     source: &'a str,
-    pod: &'a RawValue,
+    pod: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +81,7 @@ impl Store {
         let saving = pods.iter().filter_map(|document| {
             Some(Saving {
                 source: document.source().as_str(),
-                pod: serde_json::from_slice(document.json()).ok()?,
+                pod: serde_json::from_slice(&document.to_json().ok()?).ok()?,
             })
         });
         self.0.save(&saving.collect::<Vec<_>>())
@@ -99,6 +99,7 @@ mod tests {
         pod.metadata.name = Some(name.to_owned());
         pod.metadata.namespace = Some("default".to_owned());
         pod.metadata.uid = Some(format!("uid-{name}"));
+        pod.status = serde_json::from_str(r#"{"phase":"Running"}"#).unwrap();
         let document = PodDocument::encode(&pod, PodSource::File).unwrap();
         PublishedPod {
             document,
@@ -122,15 +123,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::new(directory.path());
         let good = published("a");
-        let pod: &RawValue = serde_json::from_slice(good.document.json()).unwrap();
+        let pod = || serde_json::from_slice(&good.document.to_json().unwrap()).unwrap();
         let entries = [
             Saving {
                 source: "file",
-                pod,
+                pod: pod(),
             },
             Saving {
                 source: "moon",
-                pod,
+                pod: pod(),
             },
             Saving {
                 source: "file",

@@ -181,6 +181,11 @@ impl PodDocument {
         &self.status
     }
 
+    /// The JSON of the pod with its status.
+    pub fn to_json(&self) -> Result<Vec<u8>, WireError> {
+        Ok(Parts::join(&self.json, &self.status)?)
+    }
+
     fn checked(identity: PodIdentity, source: PodSource, json: Vec<u8>) -> Result<Self, WireError> {
         check_size(&json)?;
         let Parts { wish, status } = Parts::of(json)?;

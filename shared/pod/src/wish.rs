@@ -92,6 +92,19 @@ impl Parts {
             status: status.map_or_else(Vec::new, |status| status.get().into()),
         })
     }
+
+    /// Puts them together again.
+    ///
+    /// # Errors
+    /// When one of them is no JSON.
+    pub(crate) fn join(wish: &[u8], status: &[u8]) -> Result<Vec<u8>, Error> {
+        if status.is_empty() {
+            return Ok(wish.to_vec());
+        }
+        let mut pod: Fields<'_> = serde_json::from_slice(wish)?;
+        pod.insert("status".into(), serde_json::from_slice(status)?);
+        serde_json::to_vec(&pod)
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
 use ipc::{Channel, Network};
+use pod::PodDocument;
 use serde_json::Value;
 use tonic::{Response, Status, Streaming};
 use topology::Process;
@@ -219,7 +220,11 @@ async fn list(
     while let Some(answer) = stream.message().await? {
         use v1::list_pod_statuses_response::Message;
         match answer.message {
-            Some(Message::Entry(entry)) => pods.extend(entry.pod.map(|pod| pod.json)),
+            Some(Message::Entry(entry)) => {
+                let pod = entry.pod.unwrap_or_default();
+                let json = PodDocument::from_message(pod).and_then(|pod| pod.to_json());
+                pods.push(json.map_err(|error| Status::data_loss(error.to_string()))?);
+            }
             Some(Message::SnapshotComplete(true)) => return Ok(Response::new(pods)),
             _ => {}
         }

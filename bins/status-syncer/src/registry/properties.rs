@@ -219,7 +219,7 @@ impl Story {
 
     fn seen(&self) -> Option<Seen> {
         let published = self.registry.to_save().next()?;
-        let json: Value = serde_json::from_slice(published.document.json()).unwrap();
+        let json: Value = serde_json::from_slice(&published.document.to_json().unwrap()).unwrap();
         let container = &json["status"]["containerStatuses"][0];
         Some(Seen {
             phase: json["status"]["phase"].as_str().unwrap().to_owned(),

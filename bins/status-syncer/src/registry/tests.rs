@@ -159,7 +159,7 @@ impl Test {
             .to_save()
             .find(|pod| pod.uid() == uid)
             .unwrap();
-        serde_json::from_slice(published.document.json()).unwrap()
+        serde_json::from_slice(&published.document.to_json().unwrap()).unwrap()
     }
 
     fn phase(&self, uid: &str) -> String {
