@@ -8,8 +8,8 @@ use bulkhead_api::v1;
 use topology::Process;
 
 /// The properties of a service that are asked for: org.freedesktop.systemd1(5).
-pub(crate) const PROPERTIES: &str = "Id,ActiveState,SubState,Result,MainPID,NRestarts,User,\
-     StatusText,MemoryCurrent,ExecMainStartTimestampMonotonic,LoadState";
+pub(crate) const PROPERTIES: &str = "Id,ActiveState,SubState,MainPID,NRestarts,User,\
+     StatusText,MemoryCurrent,ExecMainStartTimestampMonotonic";
 
 /// The unit of a process.
 pub(crate) fn unit(process: Process) -> String {
@@ -86,7 +86,7 @@ fn process(service: &BTreeMap<&str, &str>, since_boot: Duration) -> Option<v1::P
     let text = |name: &str| service.get(name).copied().unwrap_or_default();
     let number = |name: &str| text(name).parse::<u64>().unwrap_or_default();
     let process = process_of(text("Id"))?;
-    let state = state(text("ActiveState"), text("SubState"), text("Result"));
+    let state = state(text("ActiveState"), text("SubState"));
     let is_on_every_node = Process::ON_EVERY_NODE.contains(&process);
     if !is_on_every_node && state == v1::ProcessState::Stopped {
         return None;
@@ -108,16 +108,14 @@ fn process(service: &BTreeMap<&str, &str>, since_boot: Duration) -> Option<v1::P
     })
 }
 
-fn state(active: &str, sub: &str, result: &str) -> v1::ProcessState {
-    match (active, sub, result) {
-        ("active", _, _) => v1::ProcessState::Ready,
+fn state(active: &str, sub: &str) -> v1::ProcessState {
+    match (active, sub) {
+        ("active", _) => v1::ProcessState::Ready,
         // Later versions of systemd have "auto-restart-queued" as well.
-        ("activating", sub, _) if sub.starts_with("auto-restart") => v1::ProcessState::Backoff,
-        ("activating", _, _) => v1::ProcessState::Starting,
-        ("deactivating", _, _) => v1::ProcessState::Stopping,
-        // Nothing else has systemd stop trying.
-        ("failed", _, "exit-code") => v1::ProcessState::BadConfiguration,
-        ("failed", _, _) => v1::ProcessState::CrashLooping,
+        ("activating", sub) if sub.starts_with("auto-restart") => v1::ProcessState::Backoff,
+        ("activating", _) => v1::ProcessState::Starting,
+        ("deactivating", _) => v1::ProcessState::Stopping,
+        // Whoever ends by itself is started again, so a failure is a bad end when stopped.
         _ => v1::ProcessState::Stopped,
     }
 }
@@ -127,13 +125,13 @@ mod tests {
     use super::*;
 
     const SHOWN: &str = "Id=bulkhead-pleg.service\nActiveState=active\nSubState=running\n\
-        Result=success\nMainPID=120\nNRestarts=3\nUser=bulkhead-pleg\n\
+        MainPID=120\nNRestarts=3\nUser=bulkhead-pleg\n\
         StatusText=relist interval 1 s: 1=1\nMemoryCurrent=1300000\n\
-        ExecMainStartTimestampMonotonic=4000000\nLoadState=loaded\n\n\
+        ExecMainStartTimestampMonotonic=4000000\n\n\
         Id=bulkhead-credential-provider.service\nActiveState=inactive\nSubState=dead\n\
-        Result=success\nMainPID=0\n\n\
+        MainPID=0\n\n\
         Id=bulkhead-prober.service\nActiveState=activating\nSubState=auto-restart\n\
-        Result=signal\nMainPID=0\nMemoryCurrent=[not set]\n\nId=other.service\n";
+        MainPID=0\nMemoryCurrent=[not set]\n\nId=other.service\n";
 
     #[test]
     fn a_service_is_a_row_of_the_table() {
@@ -199,31 +197,19 @@ mod tests {
 
     #[test]
     fn states_have_the_words_of_our_supervisor() {
-        for (active, sub, result, expected) in [
-            ("active", "running", "success", v1::ProcessState::Ready),
-            ("activating", "start", "success", v1::ProcessState::Starting),
+        for (active, sub, expected) in [
+            ("active", "running", v1::ProcessState::Ready),
+            ("activating", "start", v1::ProcessState::Starting),
             (
                 "activating",
                 "auto-restart-queued",
-                "signal",
                 v1::ProcessState::Backoff,
             ),
-            (
-                "deactivating",
-                "stop-sigterm",
-                "success",
-                v1::ProcessState::Stopping,
-            ),
-            (
-                "failed",
-                "failed",
-                "exit-code",
-                v1::ProcessState::BadConfiguration,
-            ),
-            ("failed", "failed", "signal", v1::ProcessState::CrashLooping),
-            ("inactive", "dead", "success", v1::ProcessState::Stopped),
+            ("deactivating", "stop-sigterm", v1::ProcessState::Stopping),
+            ("failed", "failed", v1::ProcessState::Stopped),
+            ("inactive", "dead", v1::ProcessState::Stopped),
         ] {
-            assert_eq!(state(active, sub, result), expected, "{active} {sub}");
+            assert_eq!(state(active, sub), expected, "{active} {sub}");
         }
     }
 }

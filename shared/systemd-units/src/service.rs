@@ -49,8 +49,6 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          Restart=always\n\
          # systemd's timers have a slack of up to 250 ms more.\n\
          RestartSec=100ms\n\
-         # A bad configuration does not get better by itself.\n\
-         RestartPreventExitStatus=78\n\
          TimeoutStopSec=6\n\
          # SIGTERM goes to the process alone; what it has left behind is killed at once.\n\
          KillMode=mixed\n\
