@@ -3,7 +3,6 @@
 //! is part of what is measured. The processes of a node are killed in turn, one at a time.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -18,16 +17,6 @@ use topology::Process;
 use crate::restart::answered;
 use crate::statistics::{Row, Samples};
 use crate::world::{World, poll};
-
-/// Where processes are killed.
-pub(crate) trait Node: Sync {
-    /// Where their sockets are.
-    fn run_dir(&self) -> &Path;
-    /// All that are restarted, and their pids.
-    fn running(&self) -> Result<Vec<(Process, u32)>>;
-    /// The pid of the run after `old`, once it is ready.
-    fn next_pid(&self, process: Process, old: u32) -> Result<u32>;
-}
 
 /// What one process came to.
 #[derive(Debug, Default)]
@@ -46,40 +35,14 @@ struct Victim {
     kills: usize,
 }
 
-impl Node for World {
-    fn run_dir(&self) -> &Path {
-        &self.bulkhead.paths().run
-    }
-
-    fn running(&self) -> Result<Vec<(Process, u32)>> {
-        let pids = self.bulkhead.pids()?.into_iter();
-        Ok(pids.filter(|(it, _)| *it != Process::Supervisor).collect())
-    }
-
-    fn next_pid(&self, process: Process, old: u32) -> Result<u32> {
-        poll(&format!("{process} to be ready"), || {
-            let rows = self.bulkhead.processes()?;
-            let row = rows.iter().find(|row| row.name == process.name());
-            let is_next =
-                |row: &&v1::ProcessStatus| row.state() == ProcessState::Ready && row.pid != old;
-            Ok(row.filter(is_next).map(|row| row.pid))
-        })
-    }
-}
-
 /// Kills each process so often, on several nodes at a time, and tells how long each was away.
 pub(crate) fn measure(kills: usize, nodes: usize) -> Result<Vec<Row>> {
     let nodes = nodes.max(1);
     let worlds: Vec<World> = (0..nodes).map(|_| World::create()).collect::<Result<_>>()?;
-    measure_on(&worlds, kills.div_ceil(nodes))
-}
-
-/// The same on nodes that are there.
-pub(crate) fn measure_on(worlds: &[impl Node], of_each: usize) -> Result<Vec<Row>> {
-    let nodes = worlds.len();
+    let of_each = kills.div_ceil(nodes);
     let begin = Instant::now();
     let measured: Vec<BTreeMap<Process, Measured>> = std::thread::scope(|scope| {
-        let measure = |node| scope.spawn(move || of_node(node, of_each));
+        let measure = |world| scope.spawn(move || of_node(world, of_each));
         let threads: Vec<_> = worlds.iter().map(measure).collect();
         let joined = threads.into_iter().map(|thread| match thread.join() {
             Ok(measured) => measured,
@@ -110,9 +73,9 @@ pub(crate) fn measure_on(worlds: &[impl Node], of_each: usize) -> Result<Vec<Row
     Ok(rows)
 }
 
-fn of_node(node: &impl Node, kills: usize) -> Result<BTreeMap<Process, Measured>> {
+fn of_node(world: &World, kills: usize) -> Result<BTreeMap<Process, Measured>> {
     let mut measured: BTreeMap<Process, Measured> = BTreeMap::new();
-    let mut victims = victims(node)?;
+    let mut victims = victims(world)?;
     while let Some(victim) = victims
         .iter_mut()
         .filter(|victim| victim.kills < kills)
@@ -121,21 +84,33 @@ fn of_node(node: &impl Node, kills: usize) -> Result<BTreeMap<Process, Measured>
         pause_for(victim.due.saturating_duration_since(Instant::now()));
         let begin = Instant::now();
         kill(Pid::from_raw(victim.pid.cast_signed()), Signal::SIGKILL)?;
-        answered(node.run_dir(), victim.process)?;
+        answered(&world.bulkhead.paths().run, victim.process)?;
         let away = begin.elapsed();
         let entry = measured.entry(victim.process).or_default();
         entry.away.push(away);
         entry.longest = entry.longest.max(away);
-        victim.pid = node.next_pid(victim.process, victim.pid)?;
+        victim.pid = next_pid(world, victim.process, victim.pid)?;
         victim.due = Instant::now() + SOON;
         victim.kills += 1;
     }
     Ok(measured)
 }
 
+/// The pid of the run after `old`, once it is ready.
+fn next_pid(world: &World, process: Process, old: u32) -> Result<u32> {
+    poll(&format!("{process} to be ready"), || {
+        let rows = world.bulkhead.processes()?;
+        let row = rows.iter().find(|row| row.name == process.name());
+        let is_next =
+            |row: &&v1::ProcessStatus| row.state() == ProcessState::Ready && row.pid != old;
+        Ok(row.filter(is_next).map(|row| row.pid))
+    })
+}
+
 /// All that the supervisor restarts, to be killed one after the other within [`SOON`].
-fn victims(node: &impl Node) -> Result<Vec<Victim>> {
-    let restarted = node.running()?;
+fn victims(world: &World) -> Result<Vec<Victim>> {
+    let pids = world.bulkhead.pids()?.into_iter();
+    let restarted: Vec<_> = pids.filter(|(it, _)| *it != Process::Supervisor).collect();
     let count = u32::try_from(restarted.len())?;
     let first = Instant::now() + SOON;
     let victims = restarted.into_iter().zip(0_u32..);

@@ -2,7 +2,6 @@
 //! ratios. No threshold here is a test: the table shows the budget beside what
 //! was measured.
 
-mod bundle;
 mod burst;
 mod direct;
 mod dispatch;
@@ -49,8 +48,8 @@ struct Arguments {
     /// How many of them are there at once.
     #[arg(long, default_value_t = 50)]
     memory_batch: usize,
-    /// Kills of each process, for `--only kills` and `--only bundle-kills`; a node makes one of each in little more
-    /// than a second.
+    /// Kills of each process, for `--only kills`; a node makes one of each in little more than
+    /// a second.
     #[arg(long, default_value_t = 1000)]
     kills: usize,
     /// Nodes that share these kills, at the same time.
@@ -74,9 +73,6 @@ enum Measurement {
     Restart,
     /// The same over many kills of each process; only when asked for.
     Kills,
-    /// The same of the services of bulkhead.target, on the machine itself; only when asked
-    /// for.
-    BundleKills,
     /// From an event into sync-loop to UpdatePod out of it.
     Dispatch,
     /// Processor time and memory of an idle node.
@@ -94,29 +90,24 @@ const ALL: &[Measurement] = &[
     Measurement::AfterRemovals,
     Measurement::Restart,
     Measurement::Kills,
-    Measurement::BundleKills,
     Measurement::Idle,
     Measurement::Memory,
 ];
-
-/// Those that take long, and are not made unless asked for.
-const WHEN_ASKED_FOR: &[Measurement] = &[Measurement::Kills, Measurement::BundleKills];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut rows = Vec::new();
     for &measurement in ALL {
         let is_wanted = match arguments.only.as_slice() {
-            [] => !WHEN_ASKED_FOR.contains(&measurement),
+            // That takes long.
+            [] => measurement != Measurement::Kills,
             only => only.contains(&measurement),
         };
         if !is_wanted {
             continue;
         }
         say(&format!("measuring: {measurement:?}"));
-        // The bundle is measured on a machine that is booted for it, and makes no test node.
-        let has_nodes = measurement != Measurement::BundleKills;
-        let _disk = has_nodes.then(Disk::mount).transpose()?;
+        let _disk = Disk::mount()?;
         let measured = match measurement {
             Measurement::Start => latency::start(&World::create()?, arguments.repetitions),
             Measurement::Stop => latency::stop(&World::create()?, arguments.repetitions),
@@ -131,7 +122,6 @@ fn main() -> Result<()> {
             }
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
-            Measurement::BundleKills => bundle::kills(arguments.kills),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();
