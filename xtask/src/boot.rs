@@ -1,46 +1,54 @@
 //! `cargo xtask boot-test`: systemd boots in a container on this machine's kernel
 //! (systemd-nspawn), and Bulkhead is installed there from its package and runs as on a node:
-//! under its supervisor, and as the bundle of services. What is claimed is in
-//! `boot/claims.sh` and what it reads, which run in the container; or, with `--guest`, in an
-//! emulated machine with Debian's own kernel, on cgroup v2.
+//! as the bundle of services, and under its supervisor. What is claimed is in
+//! `boot/claims.sh`, which runs in the container.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
-use crate::vm::Release;
-use crate::{package, packages, report, tree};
-
-mod earlier;
-mod machine;
-
-use machine::{Boot, Machine};
+use crate::tree::{self, link};
+use crate::{package, packages, report};
 
 /// Arguments of `boot-test`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only measure: kill each process of the bundle so often, in a release build
-    #[arg(long, value_name = "N", conflicts_with_all = ["from", "guest", "only"])]
-    kills: Option<usize>,
-    /// Only upgrade, with pods: from the package of this commit to that of now
-    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["guest", "only"])]
-    from: Option<String>,
-    /// Boot this release in an emulated machine, on cgroup v2, instead of Debian 12 in a
-    /// container; takes hours
-    #[arg(long, value_enum)]
-    guest: Option<Release>,
-    /// Minutes after which each boot of a guest is ended
-    #[arg(long, default_value_t = 120)]
-    minutes: u32,
     /// Only these boots
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Boot>,
+}
+
+/// A boot, by what is done in it. The second needs what the first has left, and the third
+/// that of the second.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Boot {
+    /// An installation, the bundle, an upgrade of it, the supervisor, a shutdown of the
+    /// node in the bundle
+    First,
+    /// With the pods of the first; the systemd cgroup driver, a shutdown under the supervisor
+    Second,
+    /// With the pods of the second; an upgrade of the supervisor, removal and purge
+    Third,
+    /// What systemd does on cgroup v2 only
+    Unified,
+}
+
+impl Boot {
+    /// As the script knows it.
+    fn name(self) -> &'static str {
+        match self {
+            Boot::First => "first",
+            Boot::Second => "second",
+            Boot::Third => "third",
+            Boot::Unified => "unified",
+        }
+    }
 }
 
 /// What the container has besides the smallest Debian.
@@ -61,180 +69,22 @@ const MASKED: [&str; 10] = [
     "getty.target",
 ];
 
-/// The versions of the package that are installed one after the other: under systemd alone,
-/// and under the supervisor.
+/// The versions of the package that are installed one after the other.
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// Programs of the tests that try the processes from outside.
-const PROVERS: [&str; 6] = [
+const PROVERS: [&str; 5] = [
     "call-every-method",
     "confined",
     "escape",
     "prove-edges",
     "prove-escapes",
-    "strike",
 ];
-
-/// What a guest has beside these.
-const PACKAGES_OF_GUEST: &str = "kmod,linux-image-cloud-amd64";
-
-/// Longest boot of a container, with all that is done in it.
-const MINUTES: u64 = 40;
-
-/// Kills of each process in a minute, at least.
-const KILLS_A_MINUTE: u64 = 20;
-
-/// Gives a guest more time than the container: its one processor is slow, also by its own
-/// clock.
-const PATIENCE_OF_GUEST: (&str, &str) = (
-    "etc/systemd/system/claims.service.d/patience.conf",
-    "[Service]\nTimeoutStartSec=infinity\nEnvironment=CLAIM_TRIES=1500\n",
-);
-
-/// What is booted for these arguments: the profile of its programs, those of the tests
-/// that it has, and the boots.
-fn chosen(arguments: &Arguments) -> (Profile, &'static [&'static str], Vec<Boot>) {
-    if arguments.kills.is_some() {
-        return (Profile::Release, &["bench"], vec![Boot::Kills]);
-    }
-    if arguments.from.is_some() {
-        return (Profile::Development, &[], vec![Boot::Upgrade]);
-    }
-    let mut boots = Boot::value_variants().to_vec();
-    // A guest has one slow processor, and this would take it days.
-    let is_too_long = |boot: &Boot| *boot == Boot::Fire && arguments.guest.is_some();
-    boots.retain(|boot| match arguments.only.is_empty() {
-        true => !is_too_long(boot),
-        false => arguments.only.contains(boot),
-    });
-    (Profile::Development, &PROVERS, boots)
-}
-
-/// Runs all claims; fails unless each of them holds.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    packages::require_root()?;
-    match arguments.guest {
-        None => packages::require_for_boots()?,
-        Some(_) => packages::require_for_guests()?,
-    }
-    let (profile, provers, boots) = chosen(arguments);
-    let (directory, machine) = prepare(arguments, profile, provers)?;
-    let (mut held, mut failed) = (0, 0);
-    for boot in boots {
-        report::step(&format!("{} boot", boot.name()));
-        let claims = machine.claims_of(&directory, boot)?;
-        for claim in claims.lines() {
-            report::line(claim);
-            held += usize::from(claim.starts_with("ok "));
-            failed += usize::from(claim.starts_with("FAILED "));
-        }
-        ensure!(
-            claims.ends_with("end\n"),
-            "the {} boot did not come to its end: {}",
-            boot.name(),
-            directory.join("console.log").display()
-        );
-    }
-    report::line(&format!("\n{held} claims hold, {failed} do not"));
-    ensure!(held > 0, "nothing was claimed");
-    Ok(match failed {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    })
-}
-
-/// Builds all that boots. Returns the directory of the console, and the machine.
-fn prepare(
-    arguments: &Arguments,
-    profile: Profile,
-    provers: &[&str],
-) -> Result<(PathBuf, Machine)> {
-    let target = binaries::target_directory()?;
-    let earlier = match &arguments.from {
-        Some(commit) => Some(earlier::package(commit, &target.join("boot"))?),
-        None => None,
-    };
-    report::step("building programs");
-    let packages: &[&str] = match profile {
-        Profile::Development => &["confinement", "e2e"],
-        Profile::Release => &["bench"],
-    };
-    build::programs(profile, packages)?;
-    let archives = images::archives()?;
-    let (directory, root) = match arguments.guest {
-        None => {
-            let directory = target.join("boot");
-            let root = tree::debian(&directory, "bookworm", PACKAGES)?;
-            (directory, root)
-        }
-        Some(release) => {
-            let directory = target.join("boot-guest").join(release.name());
-            let wanted = format!("{PACKAGES},{PACKAGES_OF_GUEST}");
-            let root = tree::debian(&directory, release.name(), &wanted)?;
-            write(&root, PATIENCE_OF_GUEST)?;
-            (directory, root)
-        }
-    };
-    install(&root, profile)?;
-    if let Some(earlier) = earlier {
-        let first = root.join("packages/1.deb");
-        fs::copy(&earlier, &first).with_context(|| earlier.display().to_string())?;
-    }
-    for program in provers {
-        copy(&build::place(profile)?.join(program), &root.join("proof"))?;
-    }
-    for archive in archives {
-        copy(&archive, &root.join("images"))?;
-    }
-    let kills = u64::try_from(arguments.kills.unwrap_or(0))?;
-    fs::write(root.join("kills"), kills.to_string()).context("the number of kills")?;
-    let machine = match arguments.guest {
-        None => Machine::Container {
-            root,
-            minutes: MINUTES + kills.div_ceil(KILLS_A_MINUTE),
-        },
-        Some(_) => Machine::Guest {
-            disk: tree::disk(&root, &directory)?,
-            root,
-            minutes: arguments.minutes,
-        },
-    };
-    Ok((directory, machine))
-}
-
-/// Puts the packages, claims and what they need where the container looks for them. The
-/// container itself installs the package.
-fn install(root: &Path, profile: Profile) -> Result<()> {
-    let place = root.join("packages");
-    fs::create_dir_all(&place).context("the directory of packages")?;
-    package::in_versions(profile, &VERSIONS, &place)?;
-    let units = root.join("etc/systemd/system");
-    for unit in MASKED {
-        link("/dev/null", &units.join(unit))?;
-    }
-    for file in FILES {
-        write(root, *file)?;
-    }
-    let first = root.join("begin");
-    fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).context("its mode")?;
-    link(
-        "../claims.service",
-        &units.join("multi-user.target.wants/claims.service"),
-    )
-}
 
 /// What is written into the container.
 const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
-    ("proof.sh", include_str!("boot/proof.sh")),
-    ("lacks.sh", include_str!("boot/lacks.sh")),
-    ("programs.sh", include_str!("boot/programs.sh")),
-    ("fire.sh", include_str!("boot/fire.sh")),
-    ("egress.sh", include_str!("boot/egress.sh")),
-    ("upgrade.sh", include_str!("boot/upgrade.sh")),
-    ("driver.sh", include_str!("boot/driver.sh")),
-    ("shutdown.sh", include_str!("boot/shutdown.sh")),
     (
         "etc/systemd/system/claims.service",
         include_str!("boot/claims.service"),
@@ -250,12 +100,106 @@ const FILES: &[(&str, &str)] = &[
     ("etc/hostname", "node-a\n"),
 ];
 
-fn write(root: &Path, (path, text): (&str, &str)) -> Result<()> {
-    let path = root.join(path);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+/// Longest boot, with all that is done in it.
+const LONGEST_BOOT: &str = "40m";
+
+/// Runs all claims; fails unless each of them holds.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    packages::require_root()?;
+    packages::require_for_boots()?;
+    report::step("building programs");
+    build::programs(Profile::Development, &["confinement", "e2e"])?;
+    let directory = binaries::target_directory()?.join("boot");
+    let root = tree::debian(&directory, "bookworm", PACKAGES)?;
+    install(&root)?;
+    let (mut held, mut failed) = (0, 0);
+    for boot in Boot::value_variants() {
+        if !arguments.only.is_empty() && !arguments.only.contains(boot) {
+            continue;
+        }
+        report::step(&format!("{} boot", boot.name()));
+        let console = directory.join("console.log");
+        let claims = claims_of(&root, &console, *boot)?;
+        for claim in claims.lines() {
+            report::line(claim);
+            held += usize::from(claim.starts_with("ok "));
+            failed += usize::from(claim.starts_with("FAILED "));
+        }
+        let (name, console) = (boot.name(), console.display());
+        let has_ended = claims.ends_with("end\n");
+        ensure!(has_ended, "the {name} boot came to no end: {console}");
     }
-    fs::write(&path, text).with_context(|| path.display().to_string())
+    report::line(&format!("\n{held} claims hold, {failed} do not"));
+    ensure!(held > 0, "nothing was claimed");
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// Boots the container once, and returns what was claimed. It has a network, mounts and
+/// cgroups of its own, and not all capabilities.
+fn claims_of(root: &Path, console: &Path, boot: Boot) -> Result<String> {
+    fs::write(root.join("boot-number"), boot.name()).context("the number of the boot")?;
+    // Another container may boot at the same time.
+    let cgroup = format!("bulkhead-boot-{}", std::process::id());
+    let told = root.join("claims");
+    let _ = fs::remove_file(&told);
+    let console = fs::File::create(console).context("the console")?;
+    let is_unified = boot == Boot::Unified;
+    let status = Command::new("timeout")
+        .args(["--kill-after=10", LONGEST_BOOT])
+        .args(["unshare", "--mount", "--propagation", "private"])
+        .args(["sh", "-c", include_str!("boot/enter.sh"), "enter"])
+        .arg(root)
+        .arg(&cgroup)
+        // systemd-nspawn(1); with `no` the container has those of the machine.
+        .env(
+            "UNIFIED_CGROUP_HIERARCHY",
+            if is_unified { "yes" } else { "no" },
+        )
+        .stdin(Stdio::null())
+        .stderr(console.try_clone().context("the console")?)
+        .stdout(console)
+        .status();
+    // It ends with an error of its own when the container has switched itself off.
+    status.context("cannot start systemd-nspawn")?;
+    let mut leave = Command::new("sh");
+    tree::run(leave.args(["-c", include_str!("boot/leave.sh"), "leave", &cgroup]))?;
+    fs::read_to_string(&told).context("the container claimed nothing")
+}
+
+/// Puts the packages, claims and what they need where the container looks for them. The
+/// container itself installs the package.
+fn install(root: &Path) -> Result<()> {
+    let place = root.join("packages");
+    fs::create_dir_all(&place).context("the directory of packages")?;
+    package::in_versions(&VERSIONS, &place)?;
+    let units = root.join("etc/systemd/system");
+    for unit in MASKED {
+        link("/dev/null", &units.join(unit))?;
+    }
+    for (path, text) in FILES {
+        let path = root.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    let first = root.join("begin");
+    fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).context("its mode")?;
+    link(
+        "../claims.service",
+        &units.join("multi-user.target.wants/claims.service"),
+    )?;
+    for program in PROVERS {
+        let program = build::place(Profile::Development)?.join(program);
+        copy(&program, &root.join("proof"))?;
+    }
+    for archive in images::archives()? {
+        copy(&archive, &root.join("images"))?;
+    }
+    Ok(())
 }
 
 fn copy(file: &Path, directory: &Path) -> Result<()> {
@@ -263,9 +207,4 @@ fn copy(file: &Path, directory: &Path) -> Result<()> {
     let name = file.file_name().context("a file without a name")?;
     fs::copy(file, directory.join(name)).with_context(|| file.display().to_string())?;
     Ok(())
-}
-
-fn link(to: &str, link: &Path) -> Result<()> {
-    let _ = fs::remove_file(link);
-    symlink(to, link).with_context(|| format!("cannot make {}", link.display()))
 }

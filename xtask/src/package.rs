@@ -108,9 +108,10 @@ const DENSE: &[&str] = &[];
 /// For one that is installed once and thrown away.
 const QUICK: &[&str] = &["-Znone"];
 
-/// Packages of the same programs, a file `VERSION.deb` in `directory` for each version.
-pub(crate) fn in_versions(profile: Profile, versions: &[&str], directory: &Path) -> Result<()> {
-    let root = tree(profile, directory)?;
+/// Packages of the same development programs, a file `VERSION.deb` in `directory` for each
+/// version.
+pub(crate) fn in_versions(versions: &[&str], directory: &Path) -> Result<()> {
+    let root = tree(Profile::Development, directory)?;
     for version in versions {
         let package = directory.join(format!("{version}.deb"));
         pack(&root, version, QUICK, &package)?;

@@ -2,6 +2,7 @@
 //! Nothing is mounted for that.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
@@ -93,6 +94,12 @@ fn remove(tree: &Path) -> Result<()> {
     run(Command::new("rm")
         .args(["--recursive", "--force", "--one-file-system", "--"])
         .arg(tree))
+}
+
+/// Makes a symbolic link in the place of whatever is there.
+pub(crate) fn link(to: &str, link: &Path) -> Result<()> {
+    let _ = fs::remove_file(link);
+    symlink(to, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
 /// Runs a program, which has to succeed.

@@ -5,7 +5,7 @@
 //! instructions: what takes long for want of a processor takes the guest no time. So
 //! deadlines hold as on a slow machine, however busy this one is.
 
-pub(crate) mod guest;
+mod guest;
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -75,7 +75,7 @@ const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,e2fsprogs,linux-image-clo
                         containernetworking-plugins,busybox-static,iproute2,iptables,nftables";
 
 /// How `timeout` ends when it had to end the program.
-pub(crate) const TIMED_OUT: i32 = 124;
+const TIMED_OUT: i32 = 124;
 
 /// Arguments of `vm-test`.
 #[derive(clap::Args)]
@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
+enum Release {
     /// Debian 12: Linux 6.1, containerd 1.6
     Bookworm,
     /// Debian 13: Linux 6.12, containerd 1.7
@@ -102,7 +102,7 @@ pub(crate) enum Release {
 }
 
 impl Release {
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Trixie => "trixie",
@@ -136,8 +136,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     report::step(&format!("tests on {}", arguments.release.name()));
     let console = directory.join("console.log");
-    let command_line = guest::KERNEL_COMMAND_LINE;
-    let mut guest = boot(&root, &disk, &console, command_line, arguments.minutes)?;
+    let mut guest = boot(&root, &disk, &console, arguments.minutes)?;
     let heard = follow(&mut guest)?;
     let status = guest.wait().context("cannot wait for qemu")?;
     report::line(&format!("the guest's console: {}", console.display()));
@@ -204,13 +203,7 @@ fn payload(built: &[PathBuf], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 /// Starts a guest. What is written to its second serial line comes to the standard output.
-pub(crate) fn boot(
-    root: &Path,
-    disk: &Path,
-    console: &Path,
-    command_line: &str,
-    minutes: u32,
-) -> Result<Child> {
+fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child> {
     let mut of_file = OsString::from("file:");
     of_file.push(console);
     let mut drive = OsString::from("format=raw,if=virtio,cache=unsafe,file=");
@@ -237,7 +230,7 @@ pub(crate) fn boot(
         .arg(root.join("vmlinuz"))
         .arg("-initrd")
         .arg(root.join("initrd.img"))
-        .args(["-append", command_line])
+        .args(["-append", guest::KERNEL_COMMAND_LINE])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -265,7 +258,7 @@ mod tests {
     #[test]
     fn programs_with_tests_and_those_that_they_start_are_found_among_what_cargo_built() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":false},"executable":"/hostile-twin"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":false},"executable":"/testapp"}"#,
             "\nnonsense\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":true},"executable":"/no"}"#,
             "\n",
@@ -274,7 +267,7 @@ mod tests {
             r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"profile":{"test":true},"executable":"/t/e2e-1"}"#,
         );
         assert_eq!(executables(messages, "test"), [Path::new("/t/e2e-1")]);
-        assert_eq!(executables(messages, "bin"), [Path::new("/hostile-twin")]);
+        assert_eq!(executables(messages, "bin"), [Path::new("/testapp")]);
         assert_eq!(executables("nonsense", "test"), [""; 0].map(PathBuf::from));
     }
 

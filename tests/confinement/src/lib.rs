@@ -40,9 +40,7 @@ const VARIABLES: [&str; 13] = [
 ];
 const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// What systemd adds of its own; nothing of it is secret.
-const OF_SYSTEMD: [&str; 15] = [
-    "BULKHEAD_BOOT",
-    "BULKHEAD_RESTARTS",
+const OF_SYSTEMD: [&str; 13] = [
     "HOME",
     "INVOCATION_ID",
     "JOURNAL_STREAM",

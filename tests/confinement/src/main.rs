@@ -138,7 +138,7 @@ fn main() -> Result<()> {
             "mount-namespaces" => permitted.calls.namespaces = true,
             "seal" => is_sealed = false,
             // For the test that starts this.
-            "namespaces" | "own-mounts" | "as-root" | "no-exec-paths" => {}
+            "namespaces" | "own-mounts" | "as-root" => {}
             other => anyhow::bail!("nothing is weakened by {other}"),
         }
     }

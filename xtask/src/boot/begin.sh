@@ -1,9 +1,6 @@
 #!/bin/sh
 # Before systemd: cgroups that can be written, mounts that pods see, and a network interface
 # with a default route that leads nowhere.
-# A guest is told by its kernel's command line which boot it is.
-boot=$(sed -n 's/.*boot-number=\([a-z]*\).*/\1/p' /proc/cmdline)
-[ -z "$boot" ] || echo "$boot" > /boot-number
 rm -f /claims
 for hierarchy in /sys/fs/cgroup/*; do mount -o remount,bind,rw "$hierarchy" 2>/dev/null; done
 mount --make-rshared /

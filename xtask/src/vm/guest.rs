@@ -2,16 +2,16 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use test_support::{binaries, wait};
 
 use crate::test::Totals;
+use crate::tree::link;
 
 /// The console is the first serial line; the tests have the second.
-pub(crate) const KERNEL_COMMAND_LINE: &str =
+pub(super) const KERNEL_COMMAND_LINE: &str =
     "root=/dev/vda rw console=ttyS0 quiet systemd.unified_cgroup_hierarchy=1 panic=-1";
 
 /// How many times longer than on a fast machine the tests wait for something.
@@ -48,11 +48,6 @@ pub(super) fn install(root: &Path, tests: &[PathBuf], filters: &[&str]) -> Resul
     fs::write(root.join("vm-test.sh"), script(tests, filters)).context("the guest's script")?;
     fs::write(root.join("etc/hostname"), "guest\n").context("the guest's name")?;
     Ok(())
-}
-
-fn link(to: &str, link: &Path) -> Result<()> {
-    let _ = fs::remove_file(link);
-    symlink(to, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
 const UNIT: &str = "\

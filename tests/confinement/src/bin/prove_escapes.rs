@@ -3,8 +3,7 @@
 //! a node that is given to it. Says what came to something else than it should, and fails if
 //! there is anything.
 //!
-//! Usage: `prove-escapes PROCESS [WEAKENED...]`, as for `escape`. `no-exec-paths` takes that
-//! setting out of the unit.
+//! Usage: `prove-escapes PROCESS [WEAKENED...]`, as for `escape`.
 
 #![expect(clippy::print_stdout, reason = "its answers are lines of text")]
 
@@ -24,18 +23,15 @@ const UNITS: &str = "/run/systemd/system";
 
 /// Settings of a service that are about how it is started and started again, and who starts
 /// with it.
-const LEFT_OUT: [&str; 14] = [
+const LEFT_OUT: [&str; 11] = [
     "After",
     "ExecStart",
     "FileDescriptorStoreMax",
     "NotifyAccess",
-    "OnFailure",
     "PartOf",
     "Requires",
     "Restart",
-    "RestartPreventExitStatus",
     "RestartSec",
-    "StartLimitBurst",
     "StartLimitIntervalSec",
     "Type",
     "WatchdogSec",
@@ -74,10 +70,7 @@ fn try_all(process: Process, sandbox: &Path, weakened: &[String]) -> Result<Stri
     let own = own.iter().find(|path| path.exists()).context("no unit")?;
     let program = std::env::current_exe()?.with_file_name("escape");
     let (program, directory) = (program.display(), sandbox.display());
-    let mut text = as_oneshot(&fs::read_to_string(own)?);
-    if weakened.iter().any(|it| it == "no-exec-paths") {
-        text = text.replace("NoExecPaths=", "ReadWritePaths=");
-    }
+    let text = as_oneshot(&fs::read_to_string(own)?);
     // Its own state directory is another one here.
     let state = format!("/var/lib/bulkhead/{process}");
     let mut text = text.replace(&state, &format!("{directory}/state/own"));
