@@ -14,6 +14,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow};
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
+use crate::report;
+
 /// Lines with code.
 #[derive(Clone, Copy, Default)]
 struct Lines {
@@ -47,14 +49,15 @@ pub(crate) fn run() -> Result<ExitCode> {
     };
     packages.push((tests_of_xtask, "xtask".to_owned()));
     packages.sort_by_key(|(lines, _)| std::cmp::Reverse(lines.product + lines.tests));
-    println!("{:>8} {:>8}", "product", "tests");
+    report::line(&format!("{:>8} {:>8}", "product", "tests"));
     let mut all = Lines::default();
     for (lines, name) in &packages {
-        println!("{:>8} {:>8} {name}", lines.product, lines.tests);
+        let (product, tests) = (lines.product, lines.tests);
+        report::line(&format!("{product:>8} {tests:>8} {name}"));
         all += *lines;
     }
-    println!("{:>8} {:>8} in all", all.product, all.tests);
-    println!("{:>8} words of documents", words(&root)?);
+    report::line(&format!("{:>8} {:>8} in all", all.product, all.tests));
+    report::line(&format!("{:>8} words of documents", words(&root)?));
     Ok(ExitCode::SUCCESS)
 }
 
