@@ -10,17 +10,13 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::observations_client::ObservationsClient;
 use ipc::limits::{MAX_OBSERVATION_BYTES, MAX_POD_MESSAGE_BYTES};
-use ipc::{Channel, Subscription, SubscriptionEvent};
+use ipc::{CallError, Channel, Subscription, SubscriptionEvent};
 use pod::PodDocument;
 use process::Context;
-use tonic::Code;
 use topology::Process;
 
 /// Deadline of a question for a pod, as the interface says.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Pause after a question that came to nothing.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What there is to be taken in.
 pub(crate) enum News {
@@ -87,34 +83,26 @@ impl Observations {
     }
 }
 
-/// The pod that an observation names, as soon as the pool answers; nothing where the pool
+/// The pod that an observation names, as soon as the pool answers. Nothing where the pool
 /// has another version by now, or was restarted and does not know the pod yet: then another
 /// observation comes.
 async fn pod_of(
     client: &ObservationsClient<Channel>,
     observation: &v1::PodObservation,
 ) -> Option<PodDocument> {
-    let uid = observation.pod.clone().unwrap_or_default().uid;
+    let request = v1::GetPodRequest {
+        pod_uid: observation.pod.clone().unwrap_or_default().uid,
+        hash: observation.hash.clone(),
+    };
     loop {
         let answer = ipc::call(DEADLINE, || {
-            let mut client = client.clone();
-            let request = v1::GetPodRequest {
-                pod_uid: uid.clone(),
-                hash: observation.hash.clone(),
-            };
+            let (mut client, request) = (client.clone(), request.clone());
             async move { client.get_observed_pod(request).await }
         });
-        let error = match answer.await {
-            Ok(answer) => match PodDocument::from_message(answer.pod.unwrap_or_default()) {
-                Ok(document) => return Some(document),
-                Err(error) => telemetry::chain(&error),
-            },
-            Err(error) if matches!(error.code(), Some(Code::Aborted | Code::NotFound)) => {
-                return None;
-            }
-            Err(error) => telemetry::chain(&error),
-        };
-        tracing::warn!(pod = uid, error, "a pod cannot be had from the pool yet");
-        tokio::time::sleep(PAUSE).await;
+        match answer.await {
+            Ok(answer) => return PodDocument::from_message(answer.pod?).ok(),
+            Err(CallError::Refused(_)) => return None,
+            Err(CallError::Deadline { .. }) => {}
+        }
     }
 }

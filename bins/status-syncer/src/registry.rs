@@ -25,11 +25,9 @@
 //! - A list of what sync-loop knows says nothing of a pod that came since it was made.
 //!
 //! An observation names the pod and its version, and not more. The pod itself is asked for
-//! ([`Registry::lacks`]) when that version is not known yet, and one decoded form of it is
-//! kept, with what a status needs.
+//! when that version is not known yet ([`Registry::lacks`]).
 
 mod begun_anew;
-mod known_pod;
 mod pool_view;
 mod refusal;
 
@@ -38,12 +36,11 @@ use std::time::Duration;
 
 use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
-use pod::core::PodStatus;
+use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodIdentity, PodSource, node_shutdown};
 
 use begun_anew::{PodBefore, is_to_run};
-use known_pod::KnownPod;
 use pool_view::PoolView;
 pub(crate) use refusal::Refusal;
 
@@ -86,7 +83,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Entry {
     /// The pod; none yet after our restart.
-    pod: Option<KnownPod>,
+    pod: Option<PodDocument>,
     source: PodSource,
     /// The last one; none yet after our restart.
     observation: Option<PodObservation>,
@@ -121,7 +118,7 @@ impl Registry {
             let entry = Entry {
                 status: pod.status.unwrap_or_default(),
                 published: Some(published),
-                ..Entry::new(None, source, since_boot)
+                ..Entry::new(source, since_boot)
             };
             self.changed.insert(uid.clone());
             self.pods.insert(uid, entry);
@@ -176,7 +173,7 @@ impl Registry {
         let uid = observation.pod.as_ref().map(|pod| pod.uid.as_str());
         let entry = uid.and_then(|uid| self.pods.get(uid));
         let known = entry.and_then(|entry| entry.pod.as_ref());
-        !observation.hash.is_empty() && known.is_none_or(|it| it.hash != observation.hash)
+        !observation.hash.is_empty() && known.is_none_or(|it| it.hash() != observation.hash)
     }
 
     /// The pool sees this of a pod, which comes with it if it was asked for and could be had.
@@ -187,7 +184,7 @@ impl Registry {
     pub(crate) fn observe(
         &mut self,
         mut observation: PodObservation,
-        document: Option<&PodDocument>,
+        document: Option<PodDocument>,
         now: Now,
     ) -> Result<(), Refusal> {
         let identity = observation.pod.take().ok_or(WireError::NoReference)?;
@@ -195,35 +192,37 @@ impl Registry {
         let uid = identity.uid().to_owned();
         self.pool.note(&uid);
         let document = document.filter(|document| *document.identity() == identity);
-        let asked_for = document.map(KnownPod::of).transpose()?;
-        if !self.pods.contains_key(&uid) {
-            let (Some(document), Some(_)) = (document, &asked_for) else {
-                return Ok(());
-            };
-            if self.pods.len() >= ipc::limits::MAX_PODS {
+        if let Some(document) = document {
+            document.decode()?;
+            if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
                 return Err(Refusal::TooManyPods);
             }
-            let entry = Entry::new(None, document.source(), now.since_boot);
-            self.pods.insert(uid.clone(), entry);
+            let entry = self.entry(&document, now);
+            entry.pod = Some(document);
         }
+        let boot_id = self.pool.boot_id.clone();
         let Some(entry) = self.pods.get_mut(&uid) else {
             return Ok(());
         };
         bound_observation(&mut observation);
-        let boot_id = &self.pool.boot_id;
-        if entry.before().has_begun_anew(&observation, boot_id) {
+        if entry.before().has_begun_anew(&observation, &boot_id) {
             entry.status = PodStatus::default();
             entry.comes(now.since_boot);
         }
-        entry.worker = Some((boot_id.clone(), observation.phase()));
-        if let (Some(document), Some(pod)) = (document, asked_for) {
-            entry.source = document.source();
-            entry.pod = Some(pod);
-        }
+        entry.worker = Some((boot_id, observation.phase()));
         entry.observation = Some(observation);
         let renewal = entry.compute(&self.verdicts, now.wall);
         self.note(uid, renewal);
         Ok(())
+    }
+
+    /// The entry of a pod, made if there is none.
+    fn entry(&mut self, document: &PodDocument, now: Now) -> &mut Entry {
+        let source = document.source();
+        let entry = self.pods.entry(document.identity().uid().to_owned());
+        let entry = entry.or_insert_with(|| Entry::new(source, now.since_boot));
+        entry.source = source;
+        entry
     }
 
     /// Sync-loop tells verdicts of probes.
@@ -248,7 +247,7 @@ impl Registry {
     /// too many.
     pub(crate) fn reject(&mut self, request: RejectPodRequest, now: Now) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
-        let pod = KnownPod::of(&desired)?;
+        let pod = desired.decode()?;
         let uid = desired.identity().uid().to_owned();
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
@@ -262,23 +261,14 @@ impl Registry {
             Some((false, true)) if is_in_pool => return Err(Refusal::StillEnds { uid }),
             _ => {}
         }
-        let entry = self
-            .pods
-            .entry(uid.clone())
-            .or_insert_with(|| Entry::new(None, desired.source(), now.since_boot));
+        let entry = self.entry(&desired, now);
         entry.comes(now.since_boot);
         let before = entry.before().has_ended_for_good();
         let before = before.then_some(&entry.status);
-        entry.status = status::rejected_status(
-            &pod.pod,
-            &request.reason,
-            &request.message,
-            before,
-            now.wall,
-        );
-        entry.source = desired.source();
-        entry.pod = Some(pod);
-        let renewal = entry.publish();
+        entry.status =
+            status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
+        entry.pod = Some(desired);
+        let renewal = entry.publish(&pod);
         self.note(uid, renewal);
         Ok(())
     }
@@ -391,9 +381,9 @@ enum Renewal {
 }
 
 impl Entry {
-    fn new(pod: Option<KnownPod>, source: PodSource, came_at: Duration) -> Entry {
+    fn new(source: PodSource, came_at: Duration) -> Entry {
         Entry {
-            pod,
+            pod: None,
             source,
             observation: None,
             status: PodStatus::default(),
@@ -420,7 +410,7 @@ impl Entry {
 
     /// Computes the status anew, if the pod is known.
     fn compute(&mut self, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
-        let Some(KnownPod { pod, .. }) = &self.pod else {
+        let Some(Ok(pod)) = self.pod.as_ref().map(PodDocument::decode) else {
             return Renewal::Nothing;
         };
         let unobserved = PodObservation::default();
@@ -428,22 +418,20 @@ impl Entry {
         // An empty status is that of a pod that begins.
         let published = self.status.phase.is_some().then_some(&self.status);
         self.status = status::pod_status(StatusInput {
-            pod,
+            pod: &pod,
             observation,
             verdicts,
             published,
             now,
         });
-        self.publish()
+        self.publish(&pod)
     }
 
-    /// Renews what is served, if the pod is known. A status that is too large is not served.
-    fn publish(&mut self) -> Renewal {
+    /// Renews what is served. A status that is too large is not served.
+    fn publish(&mut self, pod: &Pod) -> Renewal {
         let observation = self.observation.as_ref();
-        let document = |known: &KnownPod| {
-            served::document(&known.pod, self.source, &self.status, observation).ok()
-        };
-        let Some(document) = self.pod.as_ref().and_then(document) else {
+        let document = served::document(pod, self.source, &self.status, observation);
+        let Ok(document) = document else {
             return Renewal::Nothing;
         };
         let worker = observation.map(WorkerNotes::of).unwrap_or_default();

@@ -263,7 +263,7 @@ impl Syncer {
         let now = self.now();
         let response = match news {
             News::Message(response) => *response,
-            News::Pod(observation, pod) => return self.observe(*observation, pod.as_ref()),
+            News::Pod(observation, pod) => return self.observe(*observation, pod),
         };
         match response.message {
             Some(Message::SnapshotBegin(_)) => self.registry.begin_snapshot(&response.boot_id),
@@ -282,7 +282,7 @@ impl Syncer {
         }
     }
 
-    fn observe(&mut self, observation: v1::PodObservation, pod: Option<&PodDocument>) {
+    fn observe(&mut self, observation: v1::PodObservation, pod: Option<PodDocument>) {
         let now = self.now();
         if let Err(refusal) = self.registry.observe(observation, pod, now) {
             let error = telemetry::chain(&refusal);

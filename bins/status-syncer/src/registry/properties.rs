@@ -162,6 +162,8 @@ impl Story {
         self.registry.restore(saved, Duration::ZERO);
         self.registry
             .begin_snapshot(&format!("pool-{}", self.pool_life));
+        // It names the pod, which is not known before that.
+        self.observe(false);
         self.registry.end_snapshot(UnixNanos(self.now));
     }
 
@@ -185,7 +187,10 @@ impl Story {
             is_observed: observed,
             ..PodObservation::default()
         };
-        let pod = self.registry.lacks(&observation).then_some(&self.document);
+        let pod = self
+            .registry
+            .lacks(&observation)
+            .then(|| self.document.clone());
         let now = Now {
             wall: UnixNanos(self.now),
             since_boot: Duration::ZERO,

@@ -111,7 +111,9 @@ impl Test {
     fn try_to_observe(&mut self, observation: PodObservation) -> Result<(), Refusal> {
         let uid = observation.pod.clone().unwrap_or_default().uid;
         let pods = ["Always", "Never"].map(|policy| document(&uid, policy));
-        let mut pods = pods.iter().filter(|_| self.registry.lacks(&observation));
+        let mut pods = pods
+            .into_iter()
+            .filter(|_| self.registry.lacks(&observation));
         let pod = pods.find(|pod| pod.hash() == observation.hash);
         self.registry.observe(observation, pod, at(self.now))
     }
@@ -742,7 +744,7 @@ fn a_pod_is_asked_for_once_in_each_version() {
     assert_eq!(registry.len(), 0);
     assert!(registry.pool.has("u") && registry.lacks(&runs(&first)));
     registry
-        .observe(runs(&second), Some(&second), at(2))
+        .observe(runs(&second), Some(second.clone()), at(2))
         .unwrap();
     assert!(!registry.lacks(&runs(&second)) && registry.lacks(&runs(&first)));
     // What is seen counts, of the version that is known.
@@ -767,11 +769,11 @@ fn a_malformed_observation_is_refused_alone() {
     let (one, other) = (document("u", "Always"), document("v", "Always"));
     let observation = with_container("u", "a", RuntimeState::Running);
     test.registry
-        .observe(observation, Some(&other), at(1))
+        .observe(observation, Some(other), at(1))
         .unwrap();
     assert!(test.uids().is_empty());
     test.registry
-        .observe(named(&one), Some(&one), at(1))
+        .observe(named(&one), Some(one), at(1))
         .unwrap();
     assert_eq!(test.uids(), ["u"]);
 }
