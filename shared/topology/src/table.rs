@@ -310,8 +310,8 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
         ],
         backoff_cap: Duration::from_secs(10),
-        // 2,000 pods with three containers each take 114 MiB while their statuses are saved.
-        memory_max_bytes: 160 * MIB,
+        // 2,000 pods with three containers each take 82 MiB while their statuses are saved.
+        memory_max_bytes: 128 * MIB,
         tasks_max: 64,
         cpu_weight: 100,
         io_weight: 100,
