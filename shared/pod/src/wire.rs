@@ -112,7 +112,7 @@ impl PodDocument {
         let source = PodSource::parse(&message.source).ok_or_else(|| WireError::UnknownSource {
             source_name: message.source.chars().take(16).collect(),
         })?;
-        if wish_hash(&message.json)? != message.hash {
+        if version(&message.json)? != message.hash {
             return Err(WireError::HashMismatch { pod: identity });
         }
         Ok(Self {
@@ -192,7 +192,7 @@ impl PodDocument {
         Ok(Self {
             identity,
             source,
-            hash: wish_hash(&wish)?,
+            hash: version(&wish)?,
             json: wish.into(),
             status: status.into(),
         })
@@ -209,6 +209,11 @@ impl fmt::Debug for PodDocument {
             .field("hash", &self.hash)
             .finish_non_exhaustive()
     }
+}
+
+/// The hash of what the JSON of a pod wishes, in lower-case hexadecimal.
+fn version(json: &[u8]) -> Result<String, WireError> {
+    Ok(hexadecimal(&wish_hash(json)?))
 }
 
 /// Notes where the pod came from, as the stream says that brought it.
@@ -371,7 +376,7 @@ mod tests {
         assert!(matches!(many, Err(WireError::TooManyItems)));
         let mut message = good.to_message();
         message.json = with(1001);
-        message.hash = wish_hash(&message.json).unwrap();
+        message.hash = version(&message.json).unwrap();
         let many = PodDocument::from_message(message);
         assert!(matches!(many, Err(WireError::TooManyItems)));
     }

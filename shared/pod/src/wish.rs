@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::metadata::LOCAL_ANNOTATIONS;
-use crate::wire::hexadecimal;
 
 /// What a hash covers.
 #[derive(Serialize, Deserialize)]
@@ -41,12 +40,12 @@ struct Metadata<'a> {
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// SHA-256 in lower-case hexadecimal of what the JSON of a pod wishes: spec, labels,
+/// SHA-256 of what the JSON of a pod wishes: spec, labels,
 /// annotations but those that a source adds, deletion and its grace.
 ///
 /// # Errors
 /// When it is no JSON of an object with metadata.
-pub(crate) fn wish_hash(json: &[u8]) -> Result<String, Error> {
+pub(crate) fn wish_hash(json: &[u8]) -> Result<[u8; 32], Error> {
     let mut wish: Wish<'_> = serde_json::from_slice(json)?;
     let metadata = &mut wish.metadata;
     if let Some(annotations) = &mut metadata.annotations {
@@ -55,7 +54,7 @@ pub(crate) fn wish_hash(json: &[u8]) -> Result<String, Error> {
     // None at all are the same as an empty object of them.
     metadata.annotations.get_or_insert_default();
     metadata.labels.get_or_insert_default();
-    Ok(hexadecimal(&Sha256::digest(serde_json::to_vec(&wish)?)))
+    Ok(Sha256::digest(serde_json::to_vec(&wish)?).into())
 }
 
 /// The JSON of a pod, and apart from it that of its status.
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     /// The hash of a pod with one field more or other, as a source gives it.
-    fn hash(pointer: &str, value: Value) -> String {
+    fn hash(pointer: &str, value: Value) -> [u8; 32] {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
