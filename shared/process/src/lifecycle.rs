@@ -287,12 +287,10 @@ impl Lifecycle {
 }
 
 /// The name for the connection of this run, and which of those that are kept are too old.
-/// They are numbered; those of earlier versions are not.
+/// They are numbered.
 fn names_of_runs<'a>(name: &str, kept: &'a str) -> (String, Vec<&'a str>) {
-    let number = |kept: &str| match kept.strip_prefix(name)? {
-        "" => Some(0_u64),
-        rest => rest.strip_prefix('-')?.parse().ok(),
-    };
+    let number =
+        |kept: &str| -> Option<u64> { kept.strip_prefix(name)?.strip_prefix('-')?.parse().ok() };
     let numbered = |kept: &'a str| Some((number(kept)?, kept));
     let mut runs: Vec<(u64, &str)> = kept.split(':').filter_map(numbered).collect();
     runs.sort_unstable();
@@ -411,9 +409,6 @@ mod tests {
                 "runtime-13",
                 &["runtime-7"],
             ),
-            // Of an earlier version.
-            ("runtime:runtime:runtime", "runtime-1", none),
-            (&["runtime"; 8].join(":"), "runtime-1", &["runtime"]),
             ("runtimes-3:runtime-x:runtime-", "runtime-1", none),
         ];
         for (kept, own, too_old) in cases {

@@ -59,8 +59,6 @@ pub(super) struct Service {
 /// What is to be run.
 struct Asked {
     command: Vec<String>,
-    /// The command without its references replaced.
-    written: Vec<String>,
     timeout: Duration,
 }
 
@@ -194,25 +192,13 @@ impl v1::probe_targets_server::ProbeTargets for Service {
     }
 }
 
-/// Runs the command of a probe. An instance that a version before made may only have it run
-/// as it is written, which that version did.
+/// Runs the command of a probe.
 async fn run(
     runtime: Arc<dyn ContainerRuntime>,
     id: String,
     asked: Asked,
 ) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
-    let Asked {
-        command,
-        written,
-        timeout,
-    } = asked;
-    let may_be_older = command != written;
-    match runtime.exec_sync(&id, command, timeout).await {
-        Err(error) if may_be_older && error.kind == RuntimeErrorKind::Forbidden => {
-            runtime.exec_sync(&id, written, timeout).await
-        }
-        result => result,
-    }
+    runtime.exec_sync(&id, asked.command, asked.timeout).await
 }
 
 /// Returns once the command has had its time and the runtime should have said so. containerd
@@ -280,7 +266,6 @@ impl Service {
         let timeout = Duration::from_secs(seconds.max(1)).min(MAX_TIMEOUT);
         Ok(Asked {
             command,
-            written,
             timeout,
         })
     }

@@ -41,7 +41,7 @@ pub(super) fn make_legacy(directory: &Path, path: &str) -> Result<(), NodeError>
 
 /// Lets everybody pass through a cgroup and list it, as a kubelet's can be, whatever our
 /// own mask: the root of a pod with users of its own is nobody here, and has to find the
-/// cgroup that its container is in. A cgroup of an earlier version gets that too.
+/// cgroup that its container is in.
 fn let_through(directory: &Path) {
     const ALL: u32 = 0o055;
     let ensure = || -> io::Result<()> {
