@@ -8,6 +8,7 @@ use pod::{Pod, PodSource};
 use crate::field::{FieldError, Reason};
 use crate::runtime_class::runtime_class_errors;
 use crate::validate::{ephemeral, validate};
+use crate::support::api_pods;
 use crate::{defaults, support};
 
 /// Everything that is wrong with a pod that has its identity, and everything that it asks
@@ -17,11 +18,11 @@ use crate::{defaults, support};
 /// the node, and the pod has the overhead of its class already.
 #[must_use]
 pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<FieldError> {
-    let mut found = match source {
-        PodSource::File | PodSource::Http => support::static_pod_restrictions(pod),
-        PodSource::Api => Vec::new(),
-    };
-    found.extend(support::unsupported_fields(pod));
+    let mut found = support::unsupported_fields(pod);
+    match source {
+        PodSource::File | PodSource::Http => found.extend(support::static_pod_restrictions(pod)),
+        PodSource::Api => found.retain(api_pods::is_refused),
+    }
     found.extend(runtime_class_errors(pod, classes, ""));
     found.extend(uid_error(pod, ""));
     let mut with_defaults = pod.clone();
@@ -35,6 +36,19 @@ pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<Fiel
     defaults::apply(&mut with_defaults);
     found.extend(validate(&with_defaults));
     found
+}
+
+/// What a pod asks for that this node does not offer, and that is no reason to refuse it: it
+/// waits. A pod from a manifest is refused for it.
+#[must_use]
+pub fn unmet(pod: &Pod, source: PodSource) -> Vec<FieldError> {
+    match source {
+        PodSource::File | PodSource::Http => Vec::new(),
+        PodSource::Api => {
+            let unsupported = support::unsupported_fields(pod).into_iter();
+            unsupported.filter_map(api_pods::wait).collect()
+        }
+    }
 }
 
 /// A UID becomes part of paths. `prefix` is that of the paths of the pod's fields.
@@ -140,7 +154,7 @@ mod tests {
         ] {
             attempts.push((format!("containers[0].{field}"), container(key, value)));
         }
-        for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+        for source in [PodSource::File, PodSource::Http] {
             for (field, value) in &attempts {
                 let key = field.split('[').next().unwrap();
                 let set = |pod: &mut Value| {
@@ -150,6 +164,46 @@ mod tests {
                 assert_eq!(fields(set, source), [format!("spec.{field}")], "{source:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_only_an_api_server_honours_is_ordinary_in_its_pods_and_what_the_node_lacks_waits() {
+        for (path, value, waits) in [
+            ("readinessGates", json!([{"conditionType": "a/b"}]), None),
+            ("schedulingGates", json!([{"name": "a/b"}]), None),
+            ("serviceAccountName", json!("builder"), None),
+            (
+                "volumes",
+                json!([{"name": "v", "projected": {"sources": [
+                    {"serviceAccountToken": {"path": "token"}}]}}]),
+                None,
+            ),
+            (
+                "resourceClaims",
+                json!([{"name": "gpu", "resourceClaimName": "g"}]),
+                Some("spec.resourceClaims"),
+            ),
+            (
+                "containers",
+                json!([{"name": "c", "image": "i:1", "resources": {
+                    "limits": {"example.com/gpu": "1"}, "requests": {"example.com/gpu": "1"}}}]),
+                Some("spec.containers[0].resources.limits[example.com/gpu]"),
+            ),
+        ] {
+            let set = |pod: &mut Value| pod["spec"][path] = value.clone();
+            assert_eq!(fields(set, PodSource::Api), [""; 0], "{path}");
+            assert!(!fields(set, PodSource::File).is_empty(), "{path}");
+            let mut pod = json!({"metadata": {}, "spec": {"containers": []}});
+            set(&mut pod);
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let found = unmet(&pod, PodSource::Api);
+            let first = found.first().map(|error| error.field.as_str());
+            assert_eq!(first, waits, "{path}");
+            assert_eq!(unmet(&pod, PodSource::File), []);
+        }
+        // Volumes of kinds that are not done are refused, whoever asks.
+        let volume = |pod: &mut Value| pod["spec"]["volumes"] = json!([{"name": "v", "nfs": {}}]);
+        assert_eq!(fields(volume, PodSource::Api), ["spec.volumes[0].nfs"]);
     }
 
     #[test]
@@ -321,9 +375,9 @@ mod tests {
                 ),
                 (
                     "/spec",
-                    json!({"readinessGates": [{"conditionType": "a/b"}],
-                           "containers": [{"name": "c", "image": "i"}]}),
-                    "spec.readinessGates",
+                    json!({"containers": [{"name": "c", "image": "i",
+                           "securityContext": {"windowsOptions": {}}}]}),
+                    "spec.containers[0].securityContext.windowsOptions",
                 ),
             ] {
                 let set = |pod: &mut Value| *pod.pointer_mut(pointer).unwrap() = value;

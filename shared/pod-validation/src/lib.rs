@@ -17,7 +17,7 @@ mod warnings;
 
 pub use defaults::apply as apply_defaults;
 pub use field::{Errors, FieldError, MAX_ERRORS, Path, Reason};
-pub use judge::{judge, uid_error};
+pub use judge::{judge, uid_error, unmet};
 pub use runtime_class::{apply_runtime_class, runtime_class_config_errors, runtime_class_errors};
 pub use support::{
     static_pod_restrictions, static_pod_restrictions_at, unsupported_fields, unsupported_fields_at,

@@ -4,6 +4,7 @@
 //! The types are taken apart completely, so a field that a new version of the
 //! API brings does not compile until somebody decides about it here.
 
+pub(crate) mod api_pods;
 mod containers;
 mod metadata;
 mod refuse;
