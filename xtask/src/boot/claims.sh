@@ -32,8 +32,9 @@ is_not() { ! "$@"; }
 # The package.
 install_version() {
     ${installer:-dpkg --install} "/packages/$1.deb" >> /dpkg.log 2>&1
-    # No pod is to go for want of room on the machine that runs this.
-    grep -q '^evictionHard' /etc/bulkhead/kubelet.yaml || echo 'evictionHard: {}' >> /etc/bulkhead/kubelet.yaml
+    # No pod or image is to go for want of room on the machine that runs this.
+    grep -q '^evictionHard' /etc/bulkhead/kubelet.yaml ||
+        printf 'evictionHard: {}\nimageGCHighThresholdPercent: 100\n' >> /etc/bulkhead/kubelet.yaml
 }
 version_is() { [ "$(dpkg-query --show --showformat='${db:Status-Status} ${Version}' bulkhead)" = "installed $1" ]; }
 is_removed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' bulkhead)" = config-files ]; }
