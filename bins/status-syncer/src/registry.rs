@@ -284,7 +284,9 @@ impl Registry {
             return Err(Refusal::ListOfNoTime);
         }
         for (uid, entry) in &mut self.pods {
-            let may_come_yet = !known.delivered.contains(&entry.source);
+            // What was deleted was seen to go, whether the whole source is known or not.
+            let is_deleted = entry.observation.as_ref().is_some_and(served::is_deleted);
+            let may_come_yet = !is_deleted && !known.delivered.contains(&entry.source);
             let may_be_newer = entry.came_at >= known.listed_at;
             entry.hold = if known.uids.contains(uid) || may_come_yet || may_be_newer {
                 Hold::Kept

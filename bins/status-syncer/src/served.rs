@@ -39,19 +39,27 @@ pub(crate) fn document(
     PodDocument::encode(&served, source)
 }
 
-/// When a pod whose source has dropped it will be gone, and its grace period:
-/// what the API server shows of a deleted pod. A pod that ends for another
-/// reason (by itself, evicted) is not being deleted.
-fn deletion(pod: &Pod, observation: &PodObservation) -> Option<(Time, i64)> {
-    let requested_at = observation.termination_requested_at_unix_nanos;
+/// Whether the source of a pod has dropped it. A pod that ends for another reason (by itself,
+/// evicted) is not being deleted.
+pub(crate) fn is_deleted(observation: &PodObservation) -> bool {
     let stops = matches!(
         observation.phase(),
         WorkerPhase::Terminating | WorkerPhase::Terminated | WorkerPhase::Finished
     );
-    if !stops || requested_at <= 0 || observation.terminal || !observation.failed_reason.is_empty()
-    {
+    stops
+        && observation.termination_requested_at_unix_nanos > 0
+        && !observation.terminal
+        && observation.failed_reason.is_empty()
+}
+
+/// When a pod whose source has dropped it will be gone, and its grace period:
+/// what the API server shows of a deleted pod. A pod that ends for another
+/// reason (by itself, evicted) is not being deleted.
+fn deletion(pod: &Pod, observation: &PodObservation) -> Option<(Time, i64)> {
+    if !is_deleted(observation) {
         return None;
     }
+    let requested_at = observation.termination_requested_at_unix_nanos;
     let grace = match observation.termination_grace_period_seconds {
         // None was asked for: the pod's own.
         ..=0 => pod.termination_grace_period_seconds(),

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use pod::PodSource;
 
+use crate::termination::TerminationCause;
 use crate::worker::Worker;
 
 /// Whether a worker's history is of no use any more.
 ///
 /// A finished worker stays while its pod is desired: it is what keeps a pod that
-/// has ended from being started again. It goes when nothing wants the pod
-/// though its source has delivered, or when the same UID is wanted anew. A worker that has not finished stays.
+/// has ended from being started again. It goes when nothing wants the pod though its source
+/// has delivered, or was seen to drop it, or when the same UID is wanted anew. A worker that
+/// has not finished stays.
 #[must_use]
 pub fn is_forgotten(
     worker: &Worker,
@@ -24,7 +26,9 @@ pub fn is_forgotten(
     let has_delivered = worker
         .desired()
         .is_some_and(|pod| delivered.contains(&pod.document().source()));
-    worker.restart_requested() || (has_delivered && !is_desired)
+    let cause = worker.termination().map(|termination| &termination.cause);
+    let was_dropped = cause == Some(&TerminationCause::Killed);
+    worker.restart_requested() || ((has_delivered || was_dropped) && !is_desired)
 }
 
 #[cfg(test)]
@@ -35,7 +39,7 @@ mod tests {
     use crate::testing::{desired, manifest};
     use crate::worker::{Subject, Update, UpdateKind};
 
-    fn worker(steps: usize, recreated: bool) -> Worker {
+    fn worker(steps: usize, dropped: bool, recreated: bool) -> Worker {
         let pod = desired(manifest("a", "u1"));
         let update = |kind| Update {
             kind,
@@ -45,8 +49,10 @@ mod tests {
         let now = UnixNanos(0);
         let mut worker = Worker::new(now, update(UpdateKind::Create)).unwrap();
         worker.start();
-        if steps > 0 {
+        if steps > 0 && dropped {
             worker.update(now, update(UpdateKind::Kill));
+        } else if steps > 0 {
+            worker.sync_ended(now, TerminationCause::Completed);
         }
         if recreated {
             worker.update(now, update(UpdateKind::Create));
@@ -63,16 +69,17 @@ mod tests {
     #[test]
     fn only_finished_workers_that_nothing_wants_are_forgotten() {
         const FINISHED: usize = 3;
-        for (steps, recreated, desired, sources_ready, expected) in [
-            (0, false, false, true, false),
-            (1, false, false, true, false),
-            (2, false, false, true, false),
-            (FINISHED, false, false, true, true),
-            (FINISHED, false, true, true, false),
-            (FINISHED, false, false, false, false),
-            (1, true, true, true, false),
-            (FINISHED, true, true, true, true),
-            (FINISHED, true, true, false, true),
+        for (steps, dropped, recreated, desired, sources_ready, expected) in [
+            (0, false, false, false, true, false),
+            (1, true, false, false, true, false),
+            (2, true, false, false, true, false),
+            (FINISHED, false, false, false, true, true),
+            (FINISHED, false, false, true, true, false),
+            (FINISHED, false, false, false, false, false),
+            (FINISHED, true, false, false, false, true),
+            (1, true, true, true, true, false),
+            (FINISHED, true, true, true, true, true),
+            (FINISHED, true, true, true, false, true),
         ] {
             let desired_uids = desired.then(|| "u1".to_owned()).into_iter().collect();
             // That another source has delivered says nothing of this one.
@@ -81,9 +88,13 @@ mod tests {
                 .chain(sources_ready.then_some(PodSource::File))
                 .collect();
             assert_eq!(
-                is_forgotten(&worker(steps, recreated), &desired_uids, &delivered),
+                is_forgotten(
+                    &worker(steps, dropped, recreated),
+                    &desired_uids,
+                    &delivered
+                ),
                 expected,
-                "{steps} {recreated} {desired} {sources_ready}"
+                "{steps} {dropped} {recreated} {desired} {sources_ready}"
             );
         }
     }

@@ -7,8 +7,8 @@ use pod::{Pod, PodSource};
 
 use crate::field::{FieldError, Reason};
 use crate::runtime_class::runtime_class_errors;
-use crate::validate::{ephemeral, validate};
 use crate::support::api_pods;
+use crate::validate::{ephemeral, validate};
 use crate::{defaults, support};
 
 /// Everything that is wrong with a pod that has its identity, and everything that it asks

@@ -264,10 +264,7 @@ impl Service {
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let seconds = u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1);
         let timeout = Duration::from_secs(seconds.max(1)).min(MAX_TIMEOUT);
-        Ok(Asked {
-            command,
-            timeout,
-        })
+        Ok(Asked { command, timeout })
     }
 }
 

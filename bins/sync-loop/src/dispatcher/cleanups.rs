@@ -92,13 +92,9 @@ pub(super) fn orphaned_statuses(
     workers: &Workers,
     now: &Now,
 ) -> Option<Action> {
-    let delivered = sources.delivered();
-    if delivered.is_empty() {
-        return None;
-    }
     Some(Action::RemoveOrphanedStatuses {
         known: workers.known_anywhere(pods)?,
-        delivered,
+        delivered: sources.delivered(),
         listed_at: now.since_boot,
     })
 }
