@@ -128,7 +128,11 @@ impl Ground {
     /// When it does not get ready.
     pub fn ready(&self, name: &str) -> Result<Value> {
         let pod = self.bulkhead.wait_until_pod_ready(name, TIMEOUT)?;
-        let pod = self.bulkhead.with_spec(pod)?;
+        // A status may be known again before the pod is, after a restart.
+        let pod = wait_for(&format!("the spec of {name}"), TIMEOUT, || {
+            let found = self.bulkhead.with_spec(pod.clone());
+            found.map_err(|error| format!("{error:#}"))
+        })?;
         for journal_name in journal_names(&pod) {
             self.note(journal_name, "started", 1)?;
         }

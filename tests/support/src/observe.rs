@@ -16,7 +16,7 @@ use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
 use ipc::{Channel, Network};
 use pod::PodDocument;
 use serde_json::Value;
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 use topology::Process;
 
 use crate::wait::{Timeout, wait_for};
@@ -139,7 +139,8 @@ impl Observer {
                 ContainerLogsClient::new(network.channel(Process::PodWorkerPool)),
                 NodePolicyClient::new(network.channel(Process::PodWorkerPool)),
             );
-            let (status, crashes, loop_status, desired, events, log, policy) = tokio::join!(
+            let observed = ObservationsClient::new(network.channel(Process::PodWorkerPool));
+            let (status, crashes, loop_status, desired, events, log, policy, pod) = tokio::join!(
                 self.read(async || {
                     let request = v1::GetSupervisorStatusRequest {};
                     supervisor.clone().get_status(request).await.map(drop)
@@ -168,6 +169,16 @@ impl Observer {
                     let request = v1::GetPolicyRequest {};
                     policy.clone().get_policy(request).await.map(drop)
                 }),
+                self.read(async || {
+                    let request = v1::GetPodRequest {
+                        pod_uid: "unknown".to_owned(),
+                        hash: String::new(),
+                    };
+                    match observed.clone().get_observed_pod(request).await {
+                        Err(status) if status.code() != Code::NotFound => Err(status),
+                        _ => Ok(()),
+                    }
+                }),
             );
             Ok(vec![
                 ("bulkhead.v1.Supervisor/GetStatus", status),
@@ -177,6 +188,7 @@ impl Observer {
                 ("bulkhead.v1.Statuses/ListEvents", events),
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
                 ("bulkhead.v1.NodePolicy/GetPolicy", policy),
+                ("bulkhead.v1.Observations/GetObservedPod", pod),
             ])
         })
     }
