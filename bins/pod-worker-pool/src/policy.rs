@@ -135,7 +135,13 @@ impl NodePolicy {
             now,
         );
         // What was permitted before the file changed must not be permitted again.
-        let write = move |(): &(), text: &String| last_good.save(text);
+        let write = move |(): &(), text: &String| {
+            let saved = last_good.save(text);
+            if saved.is_err() {
+                drop(std::fs::remove_file(last_good.path()));
+            }
+            saved
+        };
         let (saver, writer) = Saver::new("the last good node policy", write);
         let policy = NodePolicy(Arc::new(Inner {
             path,

@@ -1,7 +1,5 @@
 //! Which command an exec probe has run, and how many run at once.
 
-use cri::ContainerRuntime as _;
-
 use super::*;
 
 /// A pod whose liveness probe checks this.
@@ -40,63 +38,6 @@ async fn a_probes_command_has_the_variables_of_its_container() {
     let observation = pool.run(&checking("$(WORD)")).await;
     let id = &observation.containers[0].id;
     assert_eq!(probed(&pool, id).await, "well");
-}
-
-/// The commands that the instance may have run, as it says itself.
-const COMMANDS_NOTE: &str = "bulkhead/exec-commands";
-
-#[tokio::test(start_paused = true)]
-async fn an_instance_that_only_has_the_command_as_it_is_written_is_probed_with_that() {
-    // What is run of this probe is what is written in the other pod's.
-    let other = Pool::start();
-    let observation = other.run(&checking("$$(WORD)")).await;
-    let id = &observation.containers[0].id;
-    assert_eq!(probed(&other, id).await, "$(WORD)");
-    let of_other = other.runtime.container_status(id).await.unwrap();
-
-    let pool = Pool::start();
-    let value = checking("$(WORD)");
-    let observation = pool.run(&value).await;
-    let made = &observation.containers[0];
-    let status = pool.runtime.container_status(&made.id).await.unwrap();
-    // As an earlier version makes one.
-    let mut config = cri::v1::ContainerConfig {
-        metadata: status.metadata,
-        image: status.image,
-        command: vec!["run".to_owned()],
-        labels: status.labels,
-        annotations: status.annotations,
-        ..cri::v1::ContainerConfig::default()
-    };
-    config.metadata.as_mut().unwrap().attempt += 1;
-    let note = of_other.annotations[COMMANDS_NOTE].clone();
-    config.annotations.insert(COMMANDS_NOTE.to_owned(), note);
-    let sandbox = &observation.sandboxes[0].id;
-    let older =
-        pool.runtime
-            .create_container(sandbox, config, cri::v1::PodSandboxConfig::default());
-    let older = older.await.unwrap();
-    pool.runtime.start_container(&older).await.unwrap();
-    let sync = v1::UpdatePodRequest {
-        r#type: v1::UpdateType::Sync.into(),
-        ..update(&value)
-    };
-    pool.workers().update_pod(sync).await.unwrap();
-    eventually_a_target(&pool, &older).await;
-    assert_eq!(probed(&pool, &older).await, "$(WORD)");
-}
-
-/// Waits until the pool tells the prober of an instance that runs.
-async fn eventually_a_target(pool: &Pool, id: &str) {
-    let mut client = pool.targets();
-    let watch = client.watch_probe_targets(v1::WatchProbeTargetsRequest {});
-    let mut targets = watch.await.unwrap().into_inner();
-    loop {
-        let message = targets.message().await.unwrap().unwrap().message;
-        if matches!(message, Some(Targeted::Target(it)) if it.container_id == id && it.running) {
-            return;
-        }
-    }
 }
 
 /// The prober has a bound of its own, which an attacker who runs code in it does not keep to.
