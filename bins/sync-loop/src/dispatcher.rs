@@ -400,12 +400,11 @@ impl SyncLoop {
             if !self.admission.permits(uid) {
                 continue;
             }
-            let begins_anew = self.admission.is_to_begin_anew(uid);
             if self.runtime.postpone(uid) {
                 self.decide(uid, Outcome::Postponed(cause.clone()));
             } else if self.workers.is_refused(uid) {
                 self.dispatch(uid, UpdateKind::Create, Cause::RetryAfterRefusal);
-            } else if self.workers.needs_no_sync(uid, cause, begins_anew) {
+            } else if self.workers.needs_no_sync(uid, cause) {
                 self.work_queue.plan(uid, self.now.elapsed);
             } else {
                 self.dispatch(uid, UpdateKind::Sync, cause.clone());

@@ -143,10 +143,6 @@ pub(crate) struct Admission {
     features: NodeFeatures,
     /// A desired pod without a state waits for the pool.
     states: BTreeMap<Uid, AdmissionState>,
-    /// Pods that end, or have ended, to begin anew under their UID, until they are judged for
-    /// that. Each with whether it keeps its share of the node until then: one that had ended
-    /// before it was changed has none.
-    to_begin_anew: BTreeMap<Uid, bool>,
     records: AdmissionRecords,
     records_changed: bool,
 }
@@ -169,7 +165,6 @@ impl Admission {
             allocatable: None,
             features: NodeFeatures::default(),
             states: BTreeMap::new(),
-            to_begin_anew: BTreeMap::new(),
             records,
             records_changed: false,
         }
@@ -217,12 +212,6 @@ impl Admission {
     pub(crate) fn has_decided_all(&self, pods: &DesiredPods) -> bool {
         let mut states = pods.iter().map(|(uid, _)| self.state(uid));
         states.all(|state| !matches!(state, AdmissionState::Pending(_)))
-    }
-
-    /// Whether a pod is to begin anew, as far as is known.
-    #[must_use]
-    pub(crate) fn is_to_begin_anew(&self, uid: &str) -> bool {
-        self.to_begin_anew.contains_key(uid)
     }
 
     /// The desired pods whose workers may work for them.
@@ -340,12 +329,8 @@ impl Admission {
             let has_ended = pod.facts.phase.is_terminal() || workers.is_terminated(uid);
             if is_resized && !has_ended {
                 resized.push((uid, &pod.facts, resizes::rank(&pod.facts, allocation)));
-            } else if is_resized || allocation.pending.is_some() || !allocation.is_of(&pod.facts) {
-                // It has ended, is to have again what it has, or is started anew.
-                if allocation.is_of_former(&pod.facts) {
-                    let anew = self.to_begin_anew.entry(Arc::clone(uid));
-                    anew.or_insert(!has_ended);
-                }
+            } else if is_resized || allocation.pending.is_some() || allocation.in_force.is_none() {
+                // It has ended, is to have again what it has, or nothing is known of that.
                 self.allocate(uid, Allocation::of(&pod.facts));
             }
         }
@@ -395,14 +380,10 @@ impl Admission {
         }
     }
 
-    /// The pool was started anew, and these pods had ended. Those that were to begin anew do
-    /// so now, and are judged. Of the others it is not known any more that they use nothing:
-    /// the pool has not looked at them yet.
+    /// The pool was started anew, and these pods had ended. It is not known any more that they
+    /// use nothing: the pool has not looked at them yet.
     pub(crate) fn pool_restarted(&mut self, ended: &[Uid], since: Duration) {
         for uid in ended {
-            if self.is_to_begin_anew(uid) && self.permits(uid) {
-                self.forget(uid);
-            }
             let state = self.states.get_mut(uid);
             if let Some(state) = state.filter(|state| state.permits_running()) {
                 *state = AdmissionState::Remembered { since };
@@ -421,19 +402,9 @@ impl Admission {
         }
     }
 
-    /// Takes in which pods are to begin anew, as the answer to `question` shows. Those that
-    /// begin now have given everything back and may ask for something else, so they are
-    /// judged again.
+    /// Has those judged again that begin anew, as the answer to `question` shows: they have
+    /// given everything back and may ask for something else.
     pub(crate) fn begin_anew(&mut self, pods: &DesiredPods, workers: &mut Workers, question: u64) {
-        for (uid, _) in pods.iter() {
-            let worker = workers.worker(uid);
-            if worker.is_some_and(|worker| worker.restart_requested) {
-                let anew = self.to_begin_anew.entry(Arc::clone(uid));
-                anew.or_insert(!workers.is_terminated(uid));
-            } else if workers.is_current(uid, question) {
-                self.to_begin_anew.remove(uid);
-            }
-        }
         for uid in workers.take_forgotten(pods, |uid| self.permits(uid), question) {
             self.forget(&uid);
         }
@@ -442,7 +413,6 @@ impl Admission {
     /// Forgets a pod that is desired no longer, or is to be judged again; returns its last
     /// state.
     pub(crate) fn forget(&mut self, uid: &str) -> Option<AdmissionState> {
-        self.to_begin_anew.remove(uid);
         self.records_changed |= self.records.remove(uid);
         self.states.remove(uid)
     }
@@ -542,9 +512,7 @@ impl Admission {
         workers: &Workers,
     ) -> Vec<(&'a Uid, Cow<'a, PodFacts>)> {
         let others = pods.iter().filter(|(other, known)| {
-            let keeps_share = self.to_begin_anew.get(*other) == Some(&true);
-            let ended =
-                known.facts.phase.is_terminal() || (workers.is_terminated(other) && !keeps_share);
+            let ended = known.facts.phase.is_terminal() || workers.is_terminated(other);
             ***other != *uid && !ended && self.permits(other)
         });
         others
@@ -564,7 +532,7 @@ impl Admission {
     /// good, so it must not rest on a pod that may have ended long ago, nor on one that is to
     /// be judged itself before it begins anew.
     fn is_uncertain(&self, uid: &str, workers: &Workers, now: Duration) -> bool {
-        if self.is_to_begin_anew(uid) {
+        if workers.begins_anew(uid) {
             return true;
         }
         let AdmissionState::Remembered { since } = self.state(uid) else {

@@ -9,7 +9,7 @@ use eviction::NewPod;
 use pod::core::NodeSelector;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
-use pod::update::{resizable, started_with};
+use pod::update::resizable;
 use pod::wire::content_hash;
 use pod::{EVICTED, Pod, PodExt, PodPhase, QosClass};
 
@@ -30,8 +30,6 @@ pub(crate) struct AdmissionOrder {
 /// What a pod's CPU and memory are compared by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodSize {
-    /// What of it no change leaves running, as `pod::update` has it.
-    pub started_with: String,
     /// CPU and memory of its containers, as `pod::update` has it.
     pub resizable: String,
     /// `spec.priority`.
@@ -43,7 +41,6 @@ pub(crate) struct PodSize {
 impl PodSize {
     fn of(pod: &Pod) -> PodSize {
         PodSize {
-            started_with: started_with(pod),
             resizable: resizable(pod),
             priority: pod.spec_or_default().priority.unwrap_or_default(),
             is_guaranteed: QosClass::of(pod) == QosClass::Guaranteed,

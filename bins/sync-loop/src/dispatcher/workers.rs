@@ -146,8 +146,8 @@ impl Workers {
         phase: WorkerPhase,
         identity: Option<PodIdentity>,
     ) {
-        // What was sent to a worker that has stopped may be a version that is to be
-        // started anew: the next answer tells.
+        // What was sent to a worker that has stopped may have it begin anew: the next answer
+        // tells.
         self.must_ask_again |= is_stopped(phase);
         if let Some(worker) = self.known.get_mut(uid) {
             worker.phase = phase;
@@ -338,16 +338,23 @@ impl Workers {
         Some(known.into_iter().map(ToString::to_string).collect())
     }
 
+    /// Whether a pod ends to begin anew.
+    #[must_use]
+    pub(crate) fn begins_anew(&self, uid: &str) -> bool {
+        let worker = self.worker(uid);
+        worker.is_some_and(|worker| worker.restart_requested && is_stopping(worker.phase))
+    }
+
     /// Whether a sync of a pod is of no use. Nothing can happen to one that has finished; a pool
     /// that restarts is told of it anyway. And where one ends to begin anew, a sync that comes
     /// after the pool has forgotten its worker would make another, for a pod that is not judged
     /// yet.
     #[must_use]
-    pub(crate) fn needs_no_sync(&self, uid: &str, cause: &Cause, begins_anew: bool) -> bool {
-        self.worker(uid).is_some_and(|worker| {
-            let has_finished = worker.phase == WorkerPhase::Finished;
-            (begins_anew && is_stopping(worker.phase)) || (has_finished && *cause == Cause::Resync)
-        })
+    pub(crate) fn needs_no_sync(&self, uid: &str, cause: &Cause) -> bool {
+        let finished = self
+            .worker(uid)
+            .is_some_and(|worker| worker.phase == WorkerPhase::Finished);
+        self.begins_anew(uid) || (finished && *cause == Cause::Resync)
     }
 
     /// The pods of the runtime; `None` when it could not be asked last.

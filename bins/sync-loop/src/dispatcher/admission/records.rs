@@ -167,8 +167,7 @@ mod tests {
         let long = "x".repeat(100_000);
         let text = serde_json::json!({"u1": {
             "decision": "admitted",
-            "inForce": {"startedWith": long, "resizable": long, "cpuMillis": i64::MIN,
-                        "memoryBytes": -1},
+            "inForce": {"resizable": long, "cpuMillis": i64::MIN, "memoryBytes": -1},
             "pending": {"isInfeasible": true, "message": long, "resizable": long,
                         "sinceUnixNanos": 0},
         }});

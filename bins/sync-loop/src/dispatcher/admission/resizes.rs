@@ -8,7 +8,6 @@ use ipc::limits::truncate;
 use pod::Quantity;
 use pod::quantity::Format;
 use pod::resources::{CPU, MEMORY};
-use pod::update::may_go_on;
 use serde::{Deserialize, Serialize};
 
 use super::rejection::Rejection;
@@ -33,8 +32,6 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InForce {
-    /// `pod::update::started_with`: a pod that differs in this is started anew.
-    started_with: String,
     /// `pod::update::resizable`: of all its containers.
     resizable: String,
     /// What it requests, in thousandths of a core.
@@ -60,7 +57,6 @@ impl Allocation {
     /// That a pod has what it says.
     pub(super) fn of(pod: &PodFacts) -> Allocation {
         let in_force = InForce {
-            started_with: pod.size.started_with.clone(),
             resizable: pod.size.resizable.clone(),
             cpu_millis: pod.requests.cpu_millis(),
             memory_bytes: pod.requests.memory_bytes(),
@@ -74,7 +70,6 @@ impl Allocation {
     /// The record as one that this process could have written, whatever was read.
     pub(super) fn within_bounds(mut self) -> Allocation {
         if let Some(in_force) = &mut self.in_force {
-            truncate(&mut in_force.started_with, MAX_TEXT_BYTES);
             truncate(&mut in_force.resizable, MAX_TEXT_BYTES);
             in_force.cpu_millis = in_force.cpu_millis.max(0);
             in_force.memory_bytes = in_force.memory_bytes.max(0);
@@ -86,21 +81,9 @@ impl Allocation {
         self
     }
 
-    /// Whether this is still about the pod that runs: not before anything was noted, and
-    /// not when the pod is started anew for what it says now.
-    pub(super) fn is_of(&self, pod: &PodFacts) -> bool {
-        let in_force = self.in_force.as_ref();
-        in_force.is_some_and(|it| may_go_on(&it.started_with, &pod.size.started_with))
-    }
-
-    /// Whether the pod ends, to be started anew for what it says now.
-    pub(super) fn is_of_former(&self, pod: &PodFacts) -> bool {
-        self.in_force.is_some() && !self.is_of(pod)
-    }
-
     /// What a pod has that is to have something else.
     pub(super) fn resized<'a>(&'a self, pod: &PodFacts) -> Option<&'a InForce> {
-        let in_force = self.in_force.as_ref().filter(|_| self.is_of(pod))?;
+        let in_force = self.in_force.as_ref()?;
         (in_force.resizable != pod.size.resizable).then_some(in_force)
     }
 

@@ -368,6 +368,7 @@ fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
     );
 }
 
+/// Its source has taken the pod back, and has it again.
 fn to_begin_anew(uid: &str, phase: WorkerPhase) -> v1::WorkerState {
     v1::WorkerState {
         restart_requested: true,
@@ -375,21 +376,12 @@ fn to_begin_anew(uid: &str, phase: WorkerPhase) -> v1::WorkerState {
     }
 }
 
-/// The pool ends a pod, to begin it anew, and has forgotten its worker by the next answer.
-fn end_to_begin_anew(harness: &mut Harness, update: &[Action], others: &[&str]) -> Vec<Action> {
-    harness.acknowledge(update, WorkerPhase::Terminating);
-    let others = others.iter().map(|uid| worker(uid, WorkerPhase::Syncing));
-    let others: Vec<_> = others.collect();
-    let ending = [to_begin_anew("a", WorkerPhase::Terminating)];
-    let with_ending: Vec<_> = others.iter().cloned().chain(ending).collect();
-    assert_eq!(sent(&harness.housekeeping(&with_ending, &[])), [""; 0]);
-    // Its end came between the runtime's list and that of the workers.
-    harness.housekeeping(&others, &[runtime_pod("a", "file", true)])
-}
-
-fn with_command(mut pod: Value) -> Value {
-    pod["spec"]["containers"][0]["command"] = json!(["other"]);
-    pod
+/// The source takes a pod back, which is being stopped, and has this one of its UID.
+fn given_again(harness: &mut Harness, pod: &Value) {
+    let actions = harness.remove(pod);
+    harness.acknowledge(&actions, WorkerPhase::Terminating);
+    let actions = harness.deliver(pod);
+    harness.acknowledge(&actions, WorkerPhase::Terminating);
 }
 
 #[test]
@@ -398,9 +390,12 @@ fn a_pod_that_begins_anew_is_judged_anew() {
         let mut harness = Harness::running();
         harness.add_running(&needs_cpu("a", 1000));
         harness.add_running(&needs_cpu("b", 3000));
-        let update = harness.deliver(&with_command(needs_cpu("a", millis)));
-        assert_eq!(sent(&update), ["UPDATE a"], "which ends it");
-        let actions = end_to_begin_anew(&mut harness, &update, &["b"]);
+        given_again(&mut harness, &needs_cpu("a", millis));
+        let b = worker("b", WorkerPhase::Syncing);
+        let ending = [b.clone(), to_begin_anew("a", WorkerPhase::Terminating)];
+        assert_eq!(sent(&harness.housekeeping(&ending, &[])), [""; 0]);
+        // Its end came between the runtime's list and that of the workers.
+        let actions = harness.housekeeping(&[b], &[runtime_pod("a", "file", true)]);
         assert_eq!(briefs(&actions)[0], expected, "{millis}");
         let started = usize::from(expected.starts_with("CREATE"));
         assert_eq!(sent(&actions).len(), started, "{millis}");
@@ -431,112 +426,18 @@ fn a_late_answer_has_no_pod_judged_anew() {
 }
 
 #[test]
-fn a_pod_that_has_ended_begins_anew_only_where_there_is_room_by_then() {
-    for is_changed_first in [false, true] {
-        let mut harness = Harness::running();
-        harness.add_running(&needs_cpu("a", 3000));
-        harness.housekeeping(&[worker("a", WorkerPhase::Finished)], &[]);
-        let mut update = Vec::new();
-        for is_change in [is_changed_first, !is_changed_first] {
-            if is_change {
-                update = harness.deliver(&with_command(needs_cpu("a", 3000)));
-            } else {
-                harness.add_running(&needs_cpu("b", 3000));
-            }
-        }
-        harness.acknowledge(&update, WorkerPhase::Finished);
-        let actions = harness.housekeeping(&[worker("b", WorkerPhase::Syncing)], &[]);
-        assert_eq!(sent(&actions), [""; 0]);
-        assert_eq!(briefs(&actions)[0], "reject a OutOfcpu");
-    }
-}
-
-/// Has a pod of three cores, which runs, changed so that it begins anew with so many.
-fn changed(millis: u32) -> (Harness, Vec<Action>) {
-    let mut harness = Harness::running();
-    harness.add_running(&needs_cpu("a", 3000));
-    let update = harness.deliver(&with_command(needs_cpu("a", millis)));
-    assert_eq!(sent(&update), ["UPDATE a"]);
-    (harness, update)
-}
-
-#[test]
 fn nobody_is_rejected_because_of_a_pod_that_is_to_be_judged_itself() {
-    let waits = |harness: &Harness| {
-        let other_pods = AdmissionState::Pending(Awaited::OtherPods);
-        assert_eq!(harness.admission("b"), other_pods);
-        assert!(!harness.sync_loop.is_settled(), "so it is asked for soon");
-    };
-    let judged = |harness: &mut Harness| {
-        let actions = harness.housekeeping(&[], &[]);
-        assert_eq!(sent(&actions), ["CREATE b"]);
-        assert!(briefs(&actions).contains(&"reject a OutOfcpu".to_owned()));
-    };
-    for is_listed in [false, true] {
-        let (mut harness, update) = changed(9000);
-        harness.acknowledge(&update, WorkerPhase::Terminating);
-        if is_listed {
-            harness.housekeeping(&[to_begin_anew("a", WorkerPhase::Terminating)], &[]);
-        }
-        assert_eq!(sent(&harness.deliver(&needs_cpu("b", 3000))), [""; 0]);
-        waits(&harness);
-        judged(&mut harness);
-    }
-    // One look brings both.
     let mut harness = Harness::running();
     harness.add_running(&needs_cpu("a", 3000));
-    let both = [with_command(needs_cpu("a", 9000)), needs_cpu("b", 3000)];
-    let update = harness.change(&[], &both);
-    assert_eq!(sent(&update), ["UPDATE a"]);
-    waits(&harness);
-    harness.acknowledge(&update, WorkerPhase::Terminating);
-    judged(&mut harness);
-}
-
-#[test]
-fn nobody_gets_the_room_of_a_changed_pod_before_that_is_judged() {
-    for is_told_by_answer in [false, true] {
-        let (mut harness, update) = changed(3000);
-        assert_eq!(sent(&harness.deliver(&needs_cpu("b", 3000))), [""; 0]);
-        let actions = if is_told_by_answer {
-            harness.acknowledge(&update, WorkerPhase::Terminating);
-            harness.housekeeping(&[to_begin_anew("a", WorkerPhase::Terminated)], &[])
-        } else {
-            harness.acknowledge(&update, WorkerPhase::Terminated)
-        };
-        assert_eq!(sent(&actions), [""; 0], "{is_told_by_answer}");
-        let actions = harness.housekeeping(&[], &[]);
-        assert_eq!(briefs(&actions)[..2], ["CREATE a", "reject b OutOfcpu"]);
-    }
-}
-
-#[test]
-fn a_change_that_ends_nothing_keeps_nobody_waiting() {
-    let (mut harness, update) = changed(3000);
-    harness.acknowledge(&update, WorkerPhase::Syncing);
-    harness.deliver(&needs_cpu("b", 3000));
-    let actions = harness.housekeeping(&[worker("a", WorkerPhase::Syncing)], &[]);
-    assert_eq!(briefs(&actions)[0], "reject b OutOfcpu");
-    assert!(harness.sync_loop.is_settled());
-}
-
-#[test]
-fn a_pod_that_ended_to_begin_anew_is_judged_also_where_the_pool_restarts() {
-    let (mut harness, update) = changed(3000);
-    harness.tick_housekeeping();
-    harness.acknowledge(&update, WorkerPhase::Terminated);
-    let ended = [to_begin_anew("a", WorkerPhase::Terminated)];
-    harness.answer(&ended, &[runtime_pod("a", "file", true)]);
-    harness.boot_id = "pool-2".into();
-    let actions = harness.capacity(1000);
-    assert_eq!(sent(&actions), [""; 0]);
-    assert_eq!(briefs(&actions)[0], "reject a OutOfcpu");
-    // The new pool ends what the old one had begun to, and that is all.
-    let ending = [to_begin_anew("a", WorkerPhase::Terminating)];
-    assert_eq!(sent(&harness.housekeeping(&ending, &[])), [""; 0]);
-    assert!(!harness.sync_loop.is_settled());
-    assert_eq!(sent(&harness.housekeeping(&[], &[])), [""; 0]);
-    assert!(harness.sync_loop.is_settled());
+    given_again(&mut harness, &needs_cpu("a", 9000));
+    harness.housekeeping(&[to_begin_anew("a", WorkerPhase::Terminating)], &[]);
+    assert_eq!(sent(&harness.deliver(&needs_cpu("b", 3000))), [""; 0]);
+    let other_pods = AdmissionState::Pending(Awaited::OtherPods);
+    assert_eq!(harness.admission("b"), other_pods);
+    assert!(!harness.sync_loop.is_settled(), "so it is asked for soon");
+    let actions = harness.housekeeping(&[], &[]);
+    assert_eq!(sent(&actions), ["CREATE b"]);
+    assert!(briefs(&actions).contains(&"reject a OutOfcpu".to_owned()));
 }
 
 #[test]

@@ -280,13 +280,3 @@ fn nothing_is_sent_of_a_resize_before_its_pod_is_judged() {
     let workers = [worker("a", WorkerPhase::Syncing)];
     assert_eq!(told(&harness.housekeeping(&workers, &[])), ["a"]);
 }
-
-#[test]
-fn a_pod_that_is_started_anew_is_not_resized() {
-    let mut harness = with_running(&[needs_cpu("a", 1000)]);
-    let mut other = needs_cpu("a", 9000);
-    other["spec"]["containers"][0]["command"] = json!(["other"]);
-    let actions = harness.deliver(&other);
-    assert_eq!(told(&actions), ["a"]);
-    assert_eq!(events(&actions), [""; 0]);
-}

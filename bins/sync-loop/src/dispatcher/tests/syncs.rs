@@ -242,29 +242,20 @@ fn a_finished_pod_is_not_resynced() {
 
 #[test]
 fn a_pod_that_ends_to_begin_anew_is_not_synced() {
-    for (phase, expected) in [
-        (WorkerPhase::Syncing, vec!["SYNC a"]),
-        (WorkerPhase::Terminating, vec![]),
-        (WorkerPhase::Terminated, vec![]),
-        (WorkerPhase::Finished, vec![]),
-    ] {
+    for begins_anew in [false, true] {
         let mut harness = Harness::running();
         harness.add_running(&plain("a"));
-        let mut changed = plain("a");
-        changed["spec"]["hostname"] = json!("other");
-        let update = harness.deliver(&changed);
-        assert_eq!(sent(&update), ["UPDATE a"]);
-        harness.acknowledge(&update, phase);
+        let ending = v1::WorkerState {
+            restart_requested: begins_anew,
+            ..worker("a", WorkerPhase::Terminating)
+        };
+        harness.housekeeping(&[ending], &[]);
+        let expected = if begins_anew { vec![] } else { vec!["SYNC a"] };
         let actions = harness.lifecycle("a", Kind::ContainerDied);
-        assert_eq!(sent(&actions), expected, "{phase:?}");
+        assert_eq!(sent(&actions), expected);
         harness.wait(Duration::from_secs(91));
         let actions = harness.handle(Event::SyncTick);
-        assert_eq!(sent(&actions), expected, "{phase:?}");
-        // One that stays ended is.
-        harness.acknowledge(&update, phase);
-        harness.housekeeping(&[worker("a", phase)], &[]);
-        let actions = harness.lifecycle("a", Kind::ContainerDied);
-        assert_eq!(sent(&actions), ["SYNC a"], "{phase:?}");
+        assert_eq!(sent(&actions), expected);
     }
 }
 
