@@ -61,7 +61,6 @@ mod publisher;
 mod readiness;
 mod record;
 mod relist;
-mod removal;
 mod removed_pods;
 mod root_file;
 mod servers;

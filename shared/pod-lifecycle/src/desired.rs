@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use pod::update::{refused_changes, started_with, wished};
+use pod::update::{applied, started_with};
 use pod::wire::WireError;
 use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 
@@ -13,6 +13,8 @@ use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredPod {
     document: PodDocument,
+    /// Fields that its source has otherwise.
+    left: Vec<String>,
     started_with: String,
     is_static: bool,
     is_critical: bool,
@@ -37,6 +39,7 @@ impl DesiredPod {
             deletion_grace: pod.metadata.deletion_grace_period_seconds.map(seconds),
             spec_grace: seconds(pod.termination_grace_period_seconds()),
             phase: pod.status_phase(),
+            left: Vec::new(),
             document,
         })
     }
@@ -47,7 +50,7 @@ impl DesiredPod {
         self.document.identity()
     }
 
-    /// The document as it came.
+    /// The document, as it came or as [`DesiredPod::updated`] made it.
     #[must_use]
     pub fn document(&self) -> &PodDocument {
         &self.document
@@ -67,25 +70,35 @@ impl DesiredPod {
         &self.started_with
     }
 
-    /// What its source asks for, as `pod::update` has it.
+    /// The fields, at most five, that its source has otherwise, but which a running pod keeps.
     #[must_use]
-    pub fn wished(&self) -> String {
-        // It was decoded when it came.
-        self.decode()
-            .map_or_else(|_| String::new(), |pod| wished(&pod))
+    pub fn left(&self) -> &[String] {
+        &self.left
     }
 
-    /// The fields, at most five, in which a newer version of this pod differs though a
-    /// running pod keeps them.
+    /// What this pod, which runs, becomes by a newer version, as `pod::update` has it.
     #[must_use]
-    pub fn refused_changes(&self, newer: &DesiredPod) -> Vec<String> {
-        if self.document.hash() == newer.document.hash() {
-            return Vec::new();
+    pub fn updated(&self, newest: DesiredPod) -> DesiredPod {
+        if self.document.hash() == newest.document.hash() {
+            return newest;
         }
-        match (self.decode(), newer.decode()) {
-            (Ok(old), Ok(new)) => refused_changes(&old, &new),
-            // Both were decoded when they came.
-            (Err(_), _) | (_, Err(_)) => Vec::new(),
+        // Both were decoded when they came.
+        let (Ok(running), Ok(decoded)) = (self.decode(), newest.decode()) else {
+            return newest;
+        };
+        let (pod, left) = applied(&running, &decoded);
+        if left.is_empty() {
+            return newest;
+        }
+        // Together they may be too large; what is to become of the pod counts all the same.
+        let document = PodDocument::encode(&pod, self.document.source());
+        DesiredPod {
+            document: document.unwrap_or_else(|_| self.document.clone()),
+            left,
+            started_with: self.started_with.clone(),
+            spec_grace: self.spec_grace,
+            is_critical: self.is_critical,
+            ..newest
         }
     }
 

@@ -8,7 +8,6 @@
 //!
 //! ```text
 //!   to be run:
-//!     what exists was started as another pod ---------> End
 //!     deadline over, or all containers done ----------> End
 //!     no sandbox that can be used --------------------> NewSandbox
 //!     more than one that runs ------------------------> StopSandboxes
@@ -29,9 +28,10 @@
 //! `facts` are what goes in, `actions` what comes out. `sandbox`, `init`, `containers` and
 //! `ephemeral` decide about those; `resize` which of them get other resources; `restart`
 //! when a container is started again; `round` when all of them are; `refused` what is left
-//! of that for a pod that the node policy refuses; `stop` what stops a whole pod, and
-//! `container_stop` one container; `volumes` which volumes have to be made before
-//! something is started, and which refreshed later; `start_time` since when a pod counts.
+//! of that for a pod that the node policy refuses, or of which another `version` runs;
+//! `stop` what stops a whole pod, and `container_stop` one container; `volumes` which
+//! volumes have to be made before something is started, and which refreshed later;
+//! `start_time` since when a pod counts.
 
 mod actions;
 mod container_stop;
@@ -48,6 +48,7 @@ mod round;
 mod sandbox;
 mod start_time;
 mod stop;
+mod version;
 mod volumes;
 
 use pod::{Pod, PodExt};
@@ -62,10 +63,13 @@ pub use actions::{
 pub use container_stop::pod_grace;
 pub use containers::restarted_after_kill;
 pub use describe::{Circumstances, describe, describe_termination};
-pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
+pub use facts::{
+    Facts, Goal, NOT_APPLIED_REASON, ProbeVerdicts, REFUSED_REASON, Refused, Settings,
+};
 pub use go_duration::go_duration;
 pub use round::{current_round, left_of_earlier};
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
+pub use version::{held, keeps_version, not_applied};
 
 /// Makes the plan.
 #[must_use]
@@ -75,10 +79,10 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             pod,
             started_with,
             refused,
-        } => match sandbox::is_of_another_version(facts.observation, started_with) {
-            true => Plan::End(TerminationCause::SpecChanged { fields: Vec::new() }),
-            false => run(facts, pod, refused),
-        },
+        } => {
+            let held = held(facts.observation, started_with);
+            run(facts, (pod, started_with), refused.or(held.as_ref()))
+        }
         Goal::Wait(pod) => stop::waiting(facts, pod),
         Goal::Terminate {
             termination,
@@ -90,11 +94,12 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
 }
 
 /// The plan of a pod that is to run.
-fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
+fn run(facts: &Facts<'_>, (pod, started_with): (&Pod, &str), refused: Option<&Refused>) -> Plan {
     let observation = sandbox::without_failed_stops(facts);
     let inputs = Inputs {
         facts,
         pod,
+        started_with,
         observation: &observation,
         round: current_round(pod, &observation),
     };

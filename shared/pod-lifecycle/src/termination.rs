@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use clock::UnixNanos;
-use pod::update::{MAX_FIELDS, may_go_on};
 use serde::{Deserialize, Serialize};
 
 use crate::desired::DesiredPod;
@@ -43,13 +42,6 @@ pub enum TerminationCause {
     DeadlineExceeded,
     /// All its containers are done and none is to be started again.
     Completed,
-    /// Its source has changed what a running pod keeps: it ends, and its new version is
-    /// started instead.
-    SpecChanged {
-        /// Fields that differ, at most five; empty when it was changed while this process
-        /// was away.
-        fields: Vec<String>,
-    },
     /// Its source says that it has ended (phase Succeeded or Failed).
     EndedAtSource,
     /// Only the runtime had it.
@@ -108,29 +100,11 @@ impl TerminationCause {
         matches!(self, Self::Evicted { reason, .. } if pod::node_shutdown::is_reason(reason))
     }
 
-    /// Whether its source wants the pod no more as it was, so that the same UID,
-    /// created again, is a new start.
+    /// Whether its source wants the pod no more, so that the same UID, created again, is a
+    /// new start.
     #[must_use]
     pub fn permits_recreation(&self) -> bool {
-        matches!(
-            self,
-            Self::Deleted | Self::Killed | Self::Orphaned | Self::SpecChanged { .. }
-        )
-    }
-
-    /// What people are told when a pod is ended because it was changed.
-    #[must_use]
-    pub fn change(&self) -> Option<String> {
-        let Self::SpecChanged { fields } = self else {
-            return None;
-        };
-        let what = match fields.is_empty() {
-            true => "its spec".to_owned(),
-            false => fields.join(", "),
-        };
-        Some(format!(
-            "A running pod keeps {what}, which was changed: it ends and is started anew"
-        ))
+        matches!(self, Self::Deleted | Self::Killed | Self::Orphaned)
     }
 }
 
@@ -185,10 +159,6 @@ pub struct Termination {
     /// The grace period of the request that decides; `None` for a pod whose
     /// spec is unknown: each container's own annotation decides then.
     pub grace: Option<Duration>,
-    /// Which version of the pod is ended, as `pod::update` has it: of one that is evicted all
-    /// that was wished, else what a running pod keeps. `None` where nobody knew the pod.
-    #[serde(default)]
-    pub version: Option<String>,
 }
 
 impl Termination {
@@ -201,26 +171,13 @@ impl Termination {
         kill: Option<&KillRequest>,
     ) -> Termination {
         let requested = requested_grace(pod, kill);
-        let version = pod.map(|pod| version_of(pod, &cause));
-        // What runs of a pod that was changed has the grace that it was started with.
-        let pod = pod.filter(|_| !matches!(cause, TerminationCause::SpecChanged { .. }));
         Termination {
             cause,
             requested_at: requested_at(now, kill),
             grace: requested
                 .or_else(|| pod.map(DesiredPod::spec_grace))
                 .map(bounded),
-            version,
         }
-    }
-
-    /// Whether this is another version of the pod than the one that is ended, so that it is
-    /// to be started anew: one that was evicted in any respect, since nothing of it is to
-    /// run as it was, another one in what a running pod keeps.
-    #[must_use]
-    pub fn is_of_another_version(&self, pod: &DesiredPod) -> bool {
-        let version = self.version.as_ref();
-        version.is_some_and(|ended| !may_go_on(ended, &version_of(pod, &self.cause)))
     }
 
     /// The same with a grace that can be given and texts that can be sent on, as
@@ -229,25 +186,12 @@ impl Termination {
     #[must_use]
     pub fn within_bounds(mut self) -> Termination {
         self.grace = self.grace.map(bounded);
-        match &mut self.cause {
-            TerminationCause::Evicted {
-                reason, message, ..
-            } => {
-                truncate(reason, MAX_REASON_BYTES);
-                truncate(message, MAX_MESSAGE_BYTES);
-            }
-            TerminationCause::SpecChanged { fields } => {
-                fields.truncate(MAX_FIELDS);
-                for field in fields {
-                    truncate(field, MAX_MESSAGE_BYTES);
-                }
-            }
-            TerminationCause::Deleted
-            | TerminationCause::Killed
-            | TerminationCause::DeadlineExceeded
-            | TerminationCause::Completed
-            | TerminationCause::EndedAtSource
-            | TerminationCause::Orphaned => {}
+        if let TerminationCause::Evicted {
+            reason, message, ..
+        } = &mut self.cause
+        {
+            truncate(reason, MAX_REASON_BYTES);
+            truncate(message, MAX_MESSAGE_BYTES);
         }
         self
     }
@@ -272,13 +216,6 @@ impl Termination {
         );
         self.grace
             .unwrap_or_else(|| bounded(own_grace.unwrap_or(default)))
-    }
-}
-
-fn version_of(pod: &DesiredPod, cause: &TerminationCause) -> String {
-    match cause {
-        TerminationCause::Evicted { .. } => pod.wished(),
-        _ => pod.started_with().to_owned(),
     }
 }
 

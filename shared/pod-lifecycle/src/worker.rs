@@ -25,15 +25,13 @@
 //!   name is stopped.
 //! - It never moves back: a pod that was asked to terminate does.
 //! - Waiting, Syncing, Terminating, Terminated: the newest desired pod replaces
-//!   the one before; a kill stays whatever comes after it.
+//!   the one before, as far as what runs may become that; a kill stays whatever comes
+//!   after it.
 //! - Terminating: a request may only shorten the grace, which cuts the running step
 //!   short.
-//! - Syncing: a version that changes what a running pod keeps terminates it, as the pod
-//!   that it was started as.
-//! - Terminating, Terminated, Finished: the same UID created again is noted, and so is a
-//!   version that changes what it kept (of one that was evicted: anything), unless its
-//!   source has taken it back; once finished, the worker is forgotten and sync-loop creates
-//!   it anew.
+//! - Terminating, Terminated, Finished: that its source has taken the pod back is noted, and
+//!   the same UID created again after that; once finished, the worker is forgotten and
+//!   sync-loop creates it anew.
 //! - Finished: updates are ignored.
 
 use bulkhead_api::v1::WorkerPhase;
@@ -147,39 +145,20 @@ pub enum Afterwards {
 
 impl Afterwards {
     fn of(cause: &TerminationCause) -> Afterwards {
-        if matches!(cause, TerminationCause::SpecChanged { .. }) {
-            Afterwards::Recreated
-        } else if cause.permits_recreation() {
-            Afterwards::Removed
-        } else {
-            Afterwards::StaysEnded
+        match cause.permits_recreation() {
+            true => Afterwards::Removed,
+            false => Afterwards::StaysEnded,
         }
     }
 
-    /// Takes an update in of the pod that ends; whether it asks for a new start. A
-    /// termination that is resumed has no `ending` pod yet.
-    fn note(
-        &mut self,
-        termination: &Termination,
-        ending: Option<&DesiredPod>,
-        update: &Update,
-    ) -> bool {
+    /// Takes an update in of the pod that ends; whether it asks for a new start.
+    fn note(&mut self, update: &Update) -> bool {
         let Some(pod) = update.subject.desired() else {
             return false;
         };
         let is_live = !pod.is_marked_for_deletion() && !pod.phase().is_terminal();
-        let is_another = || {
-            let refuses = ending.is_some_and(|it| !it.refused_changes(pod).is_empty());
-            refuses || termination.is_of_another_version(pod)
-        };
         match update.kind {
             UpdateKind::Create if is_live && *self != Afterwards::StaysEnded => {
-                *self = Afterwards::Recreated;
-                true
-            }
-            UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync
-                if is_live && *self != Afterwards::Removed && is_another() =>
-            {
                 *self = Afterwards::Recreated;
                 true
             }
@@ -239,6 +218,7 @@ pub enum WorkerState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
     state: WorkerState,
+    keeps_version: bool,
 }
 
 impl Worker {
@@ -270,7 +250,10 @@ impl Worker {
                 None => WorkerState::Waiting { pod },
             },
         };
-        Ok(Worker { state })
+        Ok(Worker {
+            state,
+            keeps_version: false,
+        })
     }
 
     /// The worker of a termination that an earlier process began, or
@@ -279,6 +262,7 @@ impl Worker {
     pub fn resume(identity: PodIdentity, termination: Termination) -> Worker {
         Worker {
             state: terminating(Subject::RuntimeOnly(identity), termination),
+            keeps_version: false,
         }
     }
 
@@ -358,6 +342,12 @@ impl Worker {
         matches!(self.state, WorkerState::Waiting { .. })
     }
 
+    /// Whether something of the pod runs, or may, as the version that is known: then it keeps
+    /// of that what a running pod keeps.
+    pub fn set_keeps_version(&mut self, keeps_version: bool) {
+        self.keeps_version = keeps_version;
+    }
+
     /// Applies an update.
     pub fn update(&mut self, now: UnixNanos, update: Update) -> Decision {
         if matches!(update.subject, Subject::RuntimeOnly(_)) && update.kind != UpdateKind::Kill {
@@ -373,7 +363,7 @@ impl Worker {
                 termination,
                 afterwards,
             } => {
-                if afterwards.note(termination, subject.desired(), &update) {
+                if afterwards.note(&update) {
                     // A resumed termination learns its pod from this update: the
                     // steps after it need the spec.
                     if subject.desired().is_none() {
@@ -382,13 +372,12 @@ impl Worker {
                     return Decision::RestartNoted;
                 }
                 let shorter = termination.shrink(update.subject.desired(), update.kill.as_ref());
-                // What is stopped stays the pod that it was started as.
-                let is_the_same = |newest: &DesiredPod| {
-                    let ending = subject.desired();
-                    ending.is_none_or(|ending| ending.refused_changes(newest).is_empty())
-                };
-                if update.subject.desired().is_some_and(is_the_same) {
-                    *subject = update.subject;
+                if let Subject::Desired(newest) = update.subject {
+                    // What is stopped stays the pod that it was started as.
+                    *subject = Subject::Desired(match subject {
+                        Subject::Desired(ending) => ending.updated(newest),
+                        Subject::RuntimeOnly(_) => newest,
+                    });
                 }
                 if shorter {
                     Decision::Interrupt
@@ -397,32 +386,24 @@ impl Worker {
                 }
             }
             WorkerState::Terminated {
-                pod,
-                termination,
-                afterwards,
+                pod, afterwards, ..
             } => {
-                if afterwards.note(termination, Some(pod), &update) {
+                if afterwards.note(&update) {
                     return Decision::RestartNoted;
                 }
                 match update.subject {
                     // An old view of the runtime: everything is stopped.
                     Subject::RuntimeOnly(_) => Decision::Ignored(Refusal::AlreadyTerminated),
                     Subject::Desired(newest) => {
-                        *pod = newest;
+                        *pod = pod.updated(newest);
                         Decision::Wake
                     }
                 }
             }
-            WorkerState::Finished {
-                pod,
-                termination,
-                afterwards,
-            } => {
-                if afterwards.note(termination, Some(pod), &update) {
-                    return Decision::RestartNoted;
-                }
-                Decision::Ignored(Refusal::Finished)
-            }
+            WorkerState::Finished { afterwards, .. } => match afterwards.note(&update) {
+                true => Decision::RestartNoted,
+                false => Decision::Ignored(Refusal::Finished),
+            },
         }
     }
 
@@ -437,25 +418,20 @@ impl Worker {
             // is better than what the runtime tells.
             Subject::RuntimeOnly(_) => {
                 let cause = cause_of_kill(kill.as_ref(), TerminationCause::Orphaned);
-                (known.clone(), Some(cause))
+                (known, Some(cause))
             }
-            Subject::Desired(pod) => {
+            Subject::Desired(newest) => {
+                let pod = match self.keeps_version && !self.is_waiting() {
+                    true => known.updated(newest),
+                    false => newest,
+                };
                 let cause = cause_in(&pod, kind, kill.as_ref());
                 (pod, cause)
             }
         };
-        // A waiting worker has started nothing, so any change of its pod is taken in.
-        let fields = match self.is_waiting() {
-            true => Vec::new(),
-            false => known.refused_changes(&pod),
-        };
-        let is_another = !fields.is_empty();
-        let cause = cause.or(is_another.then_some(TerminationCause::SpecChanged { fields }));
         if let Some(cause) = cause {
             let termination = Termination::new(cause, now, Some(&pod), kill.as_ref());
-            // What runs is the pod as it was started, its probes included.
-            let ending = if is_another { known } else { pod };
-            self.state = terminating(Subject::Desired(ending), termination);
+            self.state = terminating(Subject::Desired(pod), termination);
             return Decision::Interrupt;
         }
         if self.is_waiting() {

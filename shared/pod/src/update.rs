@@ -3,9 +3,8 @@
 //! in pkg/apis/core/validation/validation.go). A pod that runs keeps everything else
 //! that it was started with.
 //!
-//! Two forms of one rule: [`refused_changes`] compares two versions; [`started_with`]
-//! is a hash of what may not change, for whoever has only one of them. [`wished`] is one of
-//! all that a source asks for, whether it may change or not.
+//! Two forms of one rule: [`applied`] puts two versions together; [`started_with`]
+//! is a hash of what may not change, for whoever has only one of them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use crate::QosClass;
 use crate::accessors::{PodExt, is_restartable};
-use crate::metadata::LOCAL_ANNOTATIONS;
 use crate::quantity::Quantity as Amount;
 use crate::resources::{CPU, MEMORY, ResourceAmounts, container_limits, container_requests};
 use crate::wire::hexadecimal;
@@ -27,7 +25,7 @@ use crate::wire::hexadecimal;
 const VERSION: &str = "1";
 
 /// Most fields that are named.
-pub const MAX_FIELDS: usize = 5;
+const MAX_FIELDS: usize = 5;
 
 /// Resources that may be changed while a container runs.
 const RESIZABLE: [&str; 2] = [CPU, MEMORY];
@@ -36,21 +34,7 @@ const RESIZABLE: [&str; 2] = [CPU, MEMORY];
 #[must_use]
 pub fn started_with(pod: &Pod) -> String {
     // Keys are sorted: serde_json keeps them in a BTreeMap.
-    word(&fixed(pod))
-}
-
-/// What the source of a pod asks for, as a word like that of [`started_with`]. What the
-/// source adds by itself, as the time when it first saw the pod, is not part of it.
-#[must_use]
-pub fn wished(pod: &Pod) -> String {
-    let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
-    annotations.retain(|key, _| !LOCAL_ANNOTATIONS.contains(&key.as_str()));
-    let labels = pod.metadata.labels.clone().unwrap_or_default();
-    word(&json!({"annotations": annotations, "labels": labels, "spec": pod.spec}))
-}
-
-fn word(of: &Value) -> String {
-    let text = of.to_string();
+    let text = fixed(pod).to_string();
     format!(
         "{VERSION}-{}",
         hexadecimal(&Sha256::digest(text.as_bytes()))
@@ -76,8 +60,8 @@ pub fn resizable(pod: &Pod) -> String {
 }
 
 /// Whether a pod that was started with `noted` may go on as one of which
-/// [`started_with`] says `now`, or by [`wished`] is the same. What another version of
-/// Bulkhead noted cannot be compared: such a pod is taken over as it is.
+/// [`started_with`] says `now`. What another version of Bulkhead noted cannot be compared:
+/// such a pod is taken over as it is.
 #[must_use]
 pub fn may_go_on(noted: &str, now: &str) -> bool {
     let is_comparable = noted
@@ -86,11 +70,27 @@ pub fn may_go_on(noted: &str, now: &str) -> bool {
     !is_comparable || noted == now
 }
 
+/// What a pod that runs becomes when its source has another version of it, and the fields, at
+/// most five, in which that differs though they may not change. An API server would refuse
+/// such a version, so then all of its spec is left, and only the rest is taken: labels,
+/// annotations, deletion and status.
+#[must_use]
+pub fn applied(running: &Pod, newest: &Pod) -> (Pod, Vec<String>) {
+    let left = refused_changes(running, newest);
+    let mut pod = newest.clone();
+    if !left.is_empty() {
+        pod.spec.clone_from(&running.spec);
+        pod.metadata.name.clone_from(&running.metadata.name);
+        let namespace = running.metadata.namespace.clone();
+        pod.metadata.namespace = namespace;
+    }
+    (pod, left)
+}
+
 /// The fields in which a newer version of a pod differs though they may not change;
 /// empty when the newer version may replace the older one while the pod runs. At most
 /// five are named.
-#[must_use]
-pub fn refused_changes(old: &Pod, new: &Pod) -> Vec<String> {
+fn refused_changes(old: &Pod, new: &Pod) -> Vec<String> {
     let mut fields = Vec::new();
     difference("", &names(old), &names(new), &mut fields);
     difference("", &fixed(old), &fixed(new), &mut fields);
@@ -276,31 +276,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wished_changes_with_all_that_a_source_asks_for_and_nothing_else() {
-        let wish = |place: &str, new: Value| wished(&pod(&with(place, new)));
-        let before = wished(&pod(&value()));
-        for (place, new) in [
-            ("/metadata/labels", json!({"l": "2"})),
-            ("/metadata/annotations", json!({"a": "b"})),
-            ("/spec/containers/0/image", json!("i:2")),
-            ("/spec/containers/0/command", json!(["other"])),
-            ("/spec/activeDeadlineSeconds", json!(50)),
-        ] {
-            assert!(!may_go_on(&before, &wish(place, new)), "{place}");
-        }
-        for (place, new) in [
-            ("/status/phase", json!("Failed")),
-            ("/metadata/resourceVersion", json!("7")),
-            (
-                "/metadata/annotations",
-                json!({"kubernetes.io/config.seen": "then"}),
-            ),
-        ] {
-            assert_eq!(wish(place, new), before, "{place}");
-        }
-    }
-
-    #[test]
     fn what_the_api_server_lets_change_may_change() {
         let old = pod(&value());
         for (place, new) in [
@@ -409,6 +384,34 @@ mod tests {
                 "{place}"
             );
         }
+    }
+
+    #[test]
+    fn of_a_version_that_is_left_all_but_its_spec_and_its_name_is_taken() {
+        let running = pod(&value());
+        let mut newest = value();
+        newest["metadata"] = json!({"name": "b", "namespace": "d", "uid": "u1",
+            "labels": {"l": "2"}, "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 5});
+        newest["spec"]["containers"][0]["image"] = json!("i:2");
+        newest["status"] = json!({"phase": "Failed"});
+        let newest = pod(&newest);
+        let (with_name, left) = applied(&running, &newest);
+        assert_eq!(left, ["metadata.name"]);
+        assert_eq!(
+            (&with_name.spec, &with_name.status),
+            (&running.spec, &newest.status)
+        );
+        assert_eq!(with_name.metadata.name, running.metadata.name);
+        assert_eq!(with_name.metadata.labels, newest.metadata.labels);
+        assert_eq!(with_name.metadata.deletion_grace_period_seconds, Some(5));
+        assert!(with_name.metadata.deletion_timestamp.is_some());
+        // One that may be taken is.
+        let renamed_back = Pod {
+            metadata: with_name.metadata,
+            ..newest
+        };
+        assert_eq!(applied(&running, &renamed_back), (renamed_back, vec![]));
     }
 
     #[test]

@@ -255,7 +255,7 @@ fn trouble_before_the_first_container_is_in_the_lane_of_the_sandbox() {
     let listed = pod("Pending", json!([]), containers, None);
     let events = [
         event("", "FailedMount", 101_000, 150_000, 3),
-        once("", "SpecChanged", 160_000),
+        once("", "SpecNotApplied", 160_000),
         once("gone", "Started", 170_000),
     ];
     assert_eq!(

@@ -61,7 +61,6 @@ mod tests {
                     cause: cause.clone(),
                     requested_at: at(100),
                     grace: Some(Duration::from_secs(10)),
-                    version: None,
                 }),
                 ..Record::default()
             };

@@ -7,7 +7,7 @@ use cri_requests::probe_command;
 use node_policy::{Denial, Mode, RunningPods, Subject};
 use pod::core::{Lifecycle, LifecycleHandler, Probe};
 use pod::{Pod, PodExt};
-use pod_lifecycle::plan::Refused;
+use pod_lifecycle::plan::{REFUSED_REASON, Refused};
 use runtime_gate::{CommandDigest, HeldVolume, HeldVolumes, Standing};
 
 use super::in_force::InForce;
@@ -79,6 +79,7 @@ pub(super) fn judge(in_force: &InForce, subject: &Subject, pod: &Pod) -> (Standi
 
 fn refused(message: String, ends_what_runs: bool) -> (Standing, Judgement) {
     let judgement = Judgement::Refused(Refused {
+        reason: REFUSED_REASON,
         message: message.clone(),
         ends_what_runs,
     });

@@ -483,7 +483,7 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return;
         };
-        let mut requeue = entry.step.take().map_or(Requeue::No, |step| step.requeue);
+        let mut requeue = entry.step_ended();
         if let Some(Outcome::Settled { .. }) = outcome {
             requeue = requeue.after_look(looked_at);
         }

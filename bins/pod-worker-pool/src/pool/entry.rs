@@ -118,8 +118,10 @@ impl Entry {
         self.probe_verdicts() != known || self.pending_resize.is_some() != waited
     }
 
-    /// What the worker's state asks for.
-    pub(super) fn job(&self) -> Option<Job> {
+    /// What the worker's state asks for; it is begun.
+    pub(super) fn job(&mut self) -> Option<Job> {
+        // What it makes is of this version.
+        self.worker.set_keeps_version(true);
         Some(match self.worker.state() {
             WorkerState::Waiting { pod } => Job::Wait(pod.clone()),
             WorkerState::Syncing { pod } => {
@@ -147,6 +149,15 @@ impl Entry {
         // A worker that has finished runs no step, which would hold it.
         let memory = self.memory.try_lock();
         memory.map_or_else(|_| Record::default(), |it| it.record_if_begun_anew())
+    }
+
+    /// The step has ended; what came in since it began. The pod keeps its version if it is
+    /// seen to run as that.
+    pub(super) fn step_ended(&mut self) -> Requeue {
+        // No step runs, which would hold it.
+        let keeps_version = self.memory.try_lock().is_ok_and(|it| it.keeps_version());
+        self.worker.set_keeps_version(keeps_version);
+        self.step.take().map_or(Requeue::No, |step| step.requeue)
     }
 
     pub(super) fn view(&self) -> WorkerView {

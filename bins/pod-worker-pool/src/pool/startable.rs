@@ -32,7 +32,7 @@ impl Startable {
         }
     }
     /// A pod has ended. Where that is since the node shuts down, it does not begin anew,
-    /// whatever its source changes.
+    /// though its source may take it away and have it again.
     pub(super) fn has_ended(&mut self, uid: &str) {
         if let Startable::Only(uids) = self {
             uids.remove(uid);

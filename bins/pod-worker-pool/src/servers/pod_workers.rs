@@ -55,7 +55,7 @@ impl Service {
         let held = self.shared.pool.desired(pod.uid()).await;
         let held = held.map_err(status::of_pool)?;
         match origin(kind, &pod, hash, held)? {
-            Origin::Worker(pod) => Ok(Subject::Desired(pod)),
+            Origin::Worker(pod) => Ok(Subject::Desired(*pod)),
             Origin::ConfigSourcer => match self.pods.get(&pod, hash).await {
                 Ok(pod) => Ok(Subject::Desired(pod)),
                 Err(error) => Err(status::of_pod_source(&error)),
@@ -221,7 +221,7 @@ impl Service {
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
     /// It is the version that its worker has, or a KILL of whichever version that is.
-    Worker(DesiredPod),
+    Worker(Box<DesiredPod>),
     /// config-sourcer has it: a version that is new here.
     ConfigSourcer,
     /// Nothing is known of it but what the runtime has, which is enough for a KILL.
@@ -238,13 +238,13 @@ fn origin(
     held: Option<DesiredPod>,
 ) -> Result<Origin, Status> {
     match (kind, held) {
-        (UpdateKind::Kill, Some(pod)) => Ok(Origin::Worker(pod)),
+        (UpdateKind::Kill, Some(pod)) => Ok(Origin::Worker(Box::new(pod))),
         (UpdateKind::Kill, None) => Ok(Origin::Runtime),
         _ if hash.is_empty() => Err(Status::failed_precondition(
             "a pod that only the runtime has may only be killed",
         )),
         (_, Some(held)) if held.document().hash() == hash && held.identity() == pod => {
-            Ok(Origin::Worker(held))
+            Ok(Origin::Worker(Box::new(held)))
         }
         _ => Ok(Origin::ConfigSourcer),
     }
@@ -321,7 +321,7 @@ mod tests {
     fn only_a_version_that_is_new_here_is_taken_from_config_sourcer() {
         let held = desired(manifest("a", "u1"));
         let hash = held.document().hash().to_owned();
-        let worker = || Ok(Origin::Worker(held.clone()));
+        let worker = || Ok(Origin::Worker(Box::new(held.clone())));
         let origin = |kind, hash: &str, known: Option<DesiredPod>| {
             origin(kind, held.identity(), hash, known)
         };
@@ -354,7 +354,7 @@ mod tests {
         let found = |kind, hash| origin(kind, pod, hash, Some(held.clone())).unwrap();
         for hash in [hash, held.document().hash(), ""] {
             let found = found(UpdateKind::Kill, hash);
-            assert_eq!(found, Origin::Worker(held.clone()), "{hash}");
+            assert_eq!(found, Origin::Worker(Box::new(held.clone())), "{hash}");
         }
         // Its new version is another pod, which the worker makes of it.
         for hash in [hash, held.document().hash()] {

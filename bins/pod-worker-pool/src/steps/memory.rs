@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     pub(super) cache: Cache,
     /// When the last look at the runtime began that came to its end.
     pub(super) looked_at: Option<Instant>,
+    /// Whether something of the pod ran then, or might, as the version that was to run.
+    pub(super) keeps_version: bool,
     /// Calls that make something and are under way.
     pub(super) calls: Calls,
     /// What this process has last given to the pod's cgroup.
@@ -65,8 +67,8 @@ pub(super) enum Announcement {
     BackOff(String),
     /// It is stopped with its pod.
     Stopping(String),
-    /// The pod ends because it was changed.
-    Changed,
+    /// A newer version is not applied, as this message says.
+    NotApplied(String),
     /// What containers run with is being changed.
     Resize,
 }
@@ -85,6 +87,11 @@ impl Memory {
     /// When the last look at the runtime began that came to its end.
     pub(crate) fn looked_at(&self) -> Option<Instant> {
         self.looked_at
+    }
+
+    /// Whether something of the pod ran then, or might, as the version that was to run.
+    pub(crate) fn keeps_version(&self) -> bool {
+        self.keeps_version
     }
 
     /// Waits until the calls have ended that make or start something, at most so long.

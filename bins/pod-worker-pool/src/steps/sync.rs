@@ -6,7 +6,7 @@ use pod::{PodExt, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{self, Circumstances, Goal, Plan, REFUSED_REASON, Work};
+use pod_lifecycle::plan::{self, Circumstances, Goal, NOT_APPLIED_REASON, Plan, Work};
 
 use super::context::StepContext;
 use super::error::{Retry, StepError};
@@ -54,6 +54,9 @@ pub(super) async fn sync(
         noted_start: start_time::note_start(context, desired.identity(), &pod, memory).await,
     };
     memory.pulls.retain_wanted(target.pod);
+    if !desired.left().is_empty() {
+        announce_not_applied(context, &target, plan::not_applied(desired.left()), memory);
+    }
     match converge_in_time(context, &target, input, memory).await {
         Ok(outcome) => outcome,
         Err(error) => failed(context, target.identity, error),
@@ -264,8 +267,12 @@ async fn look(
     memory.hooks.observed(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
-        Announcement::Stopping(_) | Announcement::Changed | Announcement::Resize => true,
+        Announcement::Stopping(_) | Announcement::NotApplied(_) | Announcement::Resize => true,
     });
+    memory.keeps_version = plan::keeps_version(&observation, target.started_with);
+    if let Some(held) = plan::held(&observation, target.started_with) {
+        announce_not_applied(context, target, held.message, memory);
+    }
     context
         .save_record_if_changed(target.identity, memory)
         .await;
@@ -319,6 +326,23 @@ async fn plan_with_objects(
     Ok(plan)
 }
 
+/// Says once that a version is not applied.
+fn announce_not_applied(
+    context: &StepContext,
+    target: &Target<'_>,
+    message: String,
+    memory: &mut Memory,
+) {
+    if memory
+        .announced
+        .insert(Announcement::NotApplied(message.clone()))
+    {
+        tracing::warn!(pod = %target.identity, message, "a version of the pod is not applied");
+        let events = &context.events;
+        events.warning(target.identity, "", NOT_APPLIED_REASON, &message);
+    }
+}
+
 fn announce_waits(context: &StepContext, target: &Target<'_>, work: &Work, memory: &mut Memory) {
     for wait in &work.waits {
         let announcement = Announcement::BackOff(wait.container_id.clone());
@@ -347,9 +371,11 @@ fn publish(
 ) {
     resize::announce(context, target, plan, memory);
     let mut reasons = memory.reasons.clone();
-    if let Some(refused) = &target.refused {
+    let held = plan::held(observation, target.started_with);
+    let refused = target.refused.as_ref().or(held.as_ref());
+    if let Some(refused) = refused {
         reasons.extend(target.pod.all_containers().map(|(_, spec)| {
-            let why = (REFUSED_REASON.to_owned(), refused.message.clone());
+            let why = (refused.reason.to_owned(), refused.message.clone());
             (spec.name.clone(), why)
         }));
     }
@@ -363,7 +389,7 @@ fn publish(
         pod: target.pod,
         observation,
         known: &memory.known,
-        is_refused: target.refused.is_some(),
+        refused,
     };
     let findings = Findings {
         observation: observation.clone(),
@@ -377,7 +403,7 @@ fn publish(
         restarted_after_kill: plan::restarted_after_kill(target.pod, observation, &memory.known)
             .map(|container| container.id.clone())
             .collect(),
-        is_refused: target.refused.is_some(),
+        is_refused: refused.is_some(),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, &circumstances, context.clock.now()),
         is_observed: true,

@@ -24,7 +24,6 @@ use super::memory::{Announcement, Memory};
 use super::stop_turns::StopTurns;
 use super::{created, resize, sandbox, stop};
 use crate::publisher::Findings;
-use crate::removal;
 use crate::shutdown_kills::is_rejection;
 
 /// How long calls of an interrupted sync may take to end before they are given up:
@@ -64,7 +63,6 @@ async fn stop_pod(
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let identity = subject.identity();
-    announce_change(context, identity, termination, memory);
     record_what_nothing_else_tells(context, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
         let observation = context.observe(identity, None, memory).await?;
@@ -244,21 +242,6 @@ pub(super) async fn clean_up(
     }
 }
 
-/// Says once that the pod ends because it was changed.
-fn announce_change(
-    context: &StepContext,
-    identity: &PodIdentity,
-    termination: &Termination,
-    memory: &mut Memory,
-) {
-    if let Some(message) = termination.cause.change()
-        && memory.announced.insert(Announcement::Changed)
-    {
-        tracing::info!(pod = %identity, message, "a running pod was changed");
-        context.events.normal(identity, "", "SpecChanged", &message);
-    }
-}
-
 async fn clear_away(
     context: &StepContext,
     identity: &PodIdentity,
@@ -276,15 +259,6 @@ async fn clear_away(
     context.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {
         context.host.remove_pod_directory(identity.uid()).await?;
-    }
-    if what.removes_instances {
-        context.host.remove_pod_logs(identity).await?;
-        let removed = removal::remove_instances(&*context.runtime, identity).await;
-        removed.map_err(|error| {
-            StepError::from(error).while_doing("cannot remove the former version of the pod")
-        })?;
-        memory.sandboxes_if_begun_anew.clear();
-        memory.record.former_sandboxes.clear();
     }
     close_record(context, identity, termination, what, memory).await
 }

@@ -266,6 +266,8 @@ pub enum Unusable {
     NetworkChanged,
     /// It should have an address and has none.
     NoAddress,
+    /// It was made for another version of the pod, of which nothing runs.
+    OfAnotherVersion,
 }
 
 /// What of a pod is to be stopped, in this order.
@@ -295,9 +297,6 @@ pub struct CleanUp {
     /// Whether its directory goes too. That of a pod that has ended by itself stays
     /// while its source has it: termination messages are in there.
     pub removes_directory: bool,
-    /// Whether its instances and sandboxes go too, with their logs: the same UID is to be
-    /// started as another pod, of which they would tell wrong things.
-    pub removes_instances: bool,
     /// Whether nothing but its record tells that the pod has ended. That has to be
     /// written before anybody may take the pod for ended, or the next process would
     /// start it again; but for a shutdown of the node, which waits for no disk.
@@ -310,7 +309,6 @@ impl CleanUp {
     pub fn after(cause: &TerminationCause) -> CleanUp {
         CleanUp {
             removes_directory: cause.permits_recreation(),
-            removes_instances: matches!(cause, TerminationCause::SpecChanged { .. }),
             must_be_recorded: cause.is_known_by_record_alone(),
         }
     }

@@ -7,6 +7,7 @@ use pod::accessors::ContainerKind;
 use pod::{Pod, PodExt};
 
 use super::actions::{Plan, StartHow, Unusable, Work};
+use super::facts::Refused;
 use super::go_duration::go_duration;
 use crate::hook::PostStart;
 use crate::known::Known;
@@ -26,8 +27,8 @@ pub struct Circumstances<'a> {
     pub observation: &'a Observation,
     /// What is known besides.
     pub known: &'a Known,
-    /// Whether the node policy refuses it.
-    pub is_refused: bool,
+    /// Why nothing new is made for it.
+    pub refused: Option<&'a Refused>,
 }
 
 /// What a plan does and why, in a line.
@@ -120,8 +121,8 @@ fn describe_work(work: &Work, circumstances: &Circumstances<'_>, now: UnixNanos)
 fn awaited(circumstances: &Circumstances<'_>) -> Vec<String> {
     let mut awaited = Vec::new();
     let observation = circumstances.observation;
-    if circumstances.is_refused {
-        awaited.push("nothing is started: the node policy refuses the pod".to_owned());
+    if let Some(refused) = circumstances.refused {
+        awaited.push(format!("nothing is started: {}", refused.reason));
     } else if observation.current_sandbox().is_none_or(|it| !it.ready) {
         awaited.push("wait a moment before the next sandbox".to_owned());
     }
@@ -142,7 +143,6 @@ fn end(cause: &TerminationCause) -> &'static str {
         TerminationCause::Deleted => "its source marked it for deletion",
         TerminationCause::Killed => "it is no longer desired",
         TerminationCause::Evicted { .. } => "it is evicted",
-        TerminationCause::SpecChanged { .. } => "it was started as another version of itself",
         TerminationCause::DeadlineExceeded => "its active deadline is over",
         TerminationCause::Completed => "all its containers are done",
         TerminationCause::EndedAtSource => "its source says that it has ended",
@@ -155,6 +155,7 @@ fn unusable(why: Unusable) -> &'static str {
         Unusable::NotReady => "the last one does not run",
         Unusable::NetworkChanged => "the pod changed between the node's network and its own",
         Unusable::NoAddress => "the last one has no address",
+        Unusable::OfAnotherVersion => "the last one was made for another version of the pod",
     }
 }
 

@@ -67,10 +67,16 @@ pub enum Goal<'a> {
 /// containers, and where it is ended for that.
 pub const REFUSED_REASON: &str = "RefusedByNodePolicy";
 
-/// The node policy lets nothing new be made for a pod.
+/// Reason of events about a version of a pod that is not applied, and of containers that are
+/// not started for that.
+pub const NOT_APPLIED_REASON: &str = "SpecNotApplied";
+
+/// Nothing new is made for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The rules, and the grants that would allow it.
+    /// In a word.
+    pub reason: &'static str,
+    /// For the node policy: the rules, and the grants that would allow it.
     pub message: String,
     /// What runs of it is ended too.
     pub ends_what_runs: bool,
@@ -103,6 +109,8 @@ pub struct ProbeVerdicts {
 pub(super) struct Inputs<'a> {
     pub(super) facts: &'a Facts<'a>,
     pub(super) pod: &'a Pod,
+    /// What of it may not change while it runs, as `pod::update` has it.
+    pub(super) started_with: &'a str,
     /// What the runtime shows, failed stops set aside (`sandbox::without_failed_stops`).
     pub(super) observation: &'a Observation,
     /// Instances of earlier rounds count for nothing but their restart counts and their

@@ -1,8 +1,8 @@
-//! A pod that the node policy refuses: what runs of it runs on, unless the policy ends
-//! it, and nothing new is made.
+//! A pod that the node policy refuses, or of which another version runs: what runs of it
+//! runs on, unless the policy ends it, and nothing new is made.
 
 use super::actions::{Plan, Work};
-use super::facts::{Inputs, REFUSED_REASON, Refused};
+use super::facts::{Inputs, NOT_APPLIED_REASON, REFUSED_REASON, Refused};
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
@@ -31,6 +31,10 @@ pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -
             ..work
         }),
         Plan::NewSandbox { .. } => Plan::Work(Work::default()),
+        // The version that runs may have other containers.
+        Plan::End(TerminationCause::Completed) if refused.reason == NOT_APPLIED_REASON => {
+            Plan::Work(Work::default())
+        }
         plan => plan,
     }
 }

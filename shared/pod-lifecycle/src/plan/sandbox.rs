@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use pod::core::Container as ContainerSpec;
-use pod::update::may_go_on;
 use pod::{PodExt, restart};
 
 use super::actions::{Plan, StopPod, Unusable, Work};
 use super::facts::{Facts, Inputs};
-use super::{container_stop, init, stop};
+use super::{container_stop, init, stop, version};
 use crate::known::SandboxKnown;
 use crate::observation::{Container, Exit, Observation, Sandbox, SandboxNetwork};
 use crate::termination::TerminationCause;
@@ -56,16 +55,6 @@ pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
     }
 }
 
-/// Whether a sandbox was made for a version of the pod that may not go on as the one
-/// that is to run: the pod was changed while this process was away. Also one that does
-/// not run any more counts: what it tells is of the pod as it was.
-pub(super) fn is_of_another_version(observation: &Observation, started_with: &str) -> bool {
-    let noted = observation.sandboxes.iter();
-    noted
-        .filter_map(|sandbox| sandbox.started_with.as_deref())
-        .any(|noted| !may_go_on(noted, started_with))
-}
-
 /// Several sandboxes run at once: one was made by a call of an earlier process that
 /// took longer than any call may. All but the pod's own are stopped,
 /// with what is in them.
@@ -97,6 +86,9 @@ fn not_too_soon(inputs: &Inputs<'_>, current: &Sandbox, plan: Plan) -> Plan {
 fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
     if !current.ready {
         return Some(Unusable::NotReady);
+    }
+    if version::is_for_another_version(current, inputs.started_with) {
+        return Some(Unusable::OfAnotherVersion);
     }
     match (&current.network, inputs.pod.host_network()) {
         (SandboxNetwork::Host, false) | (SandboxNetwork::Pod { .. }, true) => {

@@ -372,29 +372,45 @@ fn a_resumed_termination_learns_its_pod_and_keeps_its_deadline() {
     assert_eq!(worker.terminating_done(), Transition::Advanced);
 }
 
+/// Something of it runs, as the version that is known.
+fn running() -> Worker {
+    let mut worker = syncing();
+    worker.set_keeps_version(true);
+    worker
+}
+
+/// The version before with a label of `another_pod`, as it runs.
+fn labelled_pod() -> serde_json::Value {
+    let mut value = manifest("a", "u1");
+    value["metadata"]["labels"] = json!({"new": "1"});
+    value
+}
+
 #[test]
-fn a_running_pod_that_changes_what_it_keeps_ends_as_it_was_and_begins_again() {
+fn of_a_version_that_changes_what_a_running_pod_keeps_the_spec_is_left() {
+    let mut newest = labelled_pod();
+    newest["spec"]["containers"][0]["command"] = json!(["other"]);
+    let newest = desired(newest);
     for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
-        let mut worker = syncing();
-        let decision = worker.update(at(1), update(kind, another_pod()));
-        assert_eq!(decision, Decision::Interrupt);
-        let termination = worker.termination().unwrap();
-        let fields = vec!["spec.containers[0].command".to_owned()];
-        assert_eq!(termination.cause, TerminationCause::SpecChanged { fields });
-        assert_eq!(termination.grace, None, "that of each container");
-        assert_eq!(worker.desired(), Some(&pod()));
-        // Whatever version comes meanwhile, what runs is the pod as it was.
-        for newest in [another_pod(), pod(), another_pod()] {
-            worker.update(at(2), update(UpdateKind::Update, newest));
-            assert_eq!(worker.desired(), Some(&pod()));
+        let mut worker = running();
+        for _ in 0..2 {
+            let decision = worker.update(at(1), update(kind, newest.clone()));
+            assert_eq!(decision, Decision::Wake);
+            let known = worker.desired().unwrap();
+            assert_eq!(known.left(), ["spec.containers[0].command"]);
+            let labelled = desired(labelled_pod());
+            assert_eq!(known.decode().unwrap(), labelled.decode().unwrap());
         }
-        worker.terminating_done();
-        worker.terminated_done();
-        assert!(worker.is_finished() && worker.restart_requested());
-        // Its source takes it back after all.
-        worker.update(at(3), kill(another_pod(), None));
-        assert!(!worker.restart_requested());
+        // What may change does; and the source may have the version again that runs.
+        for taken in [changed_pod(), pod()] {
+            worker.update(at(2), update(kind, taken.clone()));
+            assert_eq!(worker.desired(), Some(&taken));
+        }
     }
+    // Where nothing runs, the newest version is started.
+    let mut worker = syncing();
+    worker.update(at(1), update(UpdateKind::Update, newest.clone()));
+    assert_eq!(worker.desired(), Some(&newest));
 }
 
 #[test]
@@ -403,120 +419,59 @@ fn a_deletion_that_comes_with_a_change_is_a_deletion() {
     value["spec"]["containers"][0]["command"] = json!(["other"]);
     value["metadata"]["deletionTimestamp"] = json!("2026-11-20T10:00:00Z");
     value["metadata"]["deletionGracePeriodSeconds"] = json!(7);
-    let mut worker = syncing();
-    worker.update(at(1), update(UpdateKind::Update, desired(value)));
+    let mut worker = running();
+    worker.update(at(1), update(UpdateKind::Update, desired(value.clone())));
     let termination = worker.termination().unwrap();
     assert_eq!(termination.cause, TerminationCause::Deleted);
     assert_eq!(termination.grace, Some(Duration::from_secs(7)));
-    assert_eq!(worker.desired(), Some(&pod()), "as it was started");
-    assert!(!worker.restart_requested());
+    let is_as_it_was_started = |worker: &Worker| {
+        let ending = worker.desired().unwrap().decode().unwrap();
+        ending.spec == pod().decode().unwrap().spec
+    };
+    assert!(is_as_it_was_started(&worker));
+    // And one that shortens it.
+    value["metadata"]["deletionGracePeriodSeconds"] = json!(3);
+    worker.update(at(2), update(UpdateKind::Update, desired(value)));
+    let termination = worker.termination().unwrap();
+    assert_eq!(termination.grace, Some(Duration::from_secs(3)));
+    assert!(is_as_it_was_started(&worker));
 }
 
 #[test]
-fn a_pod_that_has_ended_begins_again_when_it_is_changed() {
-    let ended = |cause: TerminationCause, steps| {
-        let mut worker = syncing();
+fn a_pod_that_has_ended_stays_so_however_it_is_changed() {
+    let causes = [
+        TerminationCause::Completed,
+        TerminationCause::DeadlineExceeded,
+        TerminationCause::EndedAtSource,
+    ];
+    let mut ended: Vec<Worker> = Vec::new();
+    for cause in causes {
+        let mut worker = running();
         worker.sync_ended(at(0), cause);
-        if steps > 0 {
-            worker.terminating_done();
-        }
-        if steps > 1 {
-            worker.terminated_done();
-        }
-        worker
-    };
-    for steps in 0..=2 {
-        for cause in [
-            TerminationCause::Completed,
-            TerminationCause::DeadlineExceeded,
-            TerminationCause::EndedAtSource,
-        ] {
-            let mut worker = ended(cause, steps);
-            worker.update(at(1), update(UpdateKind::Update, changed_pod()));
-            assert!(!worker.restart_requested(), "an image may change");
-            let noted = worker.update(at(1), update(UpdateKind::Update, another_pod()));
-            assert_eq!(noted, Decision::RestartNoted);
-            assert!(worker.restart_requested());
-        }
-        // Its source has taken this one back: it has to create it again.
-        let mut removed = ended(TerminationCause::Killed, steps);
-        removed.update(at(1), update(UpdateKind::Update, another_pod()));
-        assert!(!removed.restart_requested());
+        ended.push(worker);
     }
-}
-
-#[test]
-fn an_evicted_pod_begins_again_when_anything_of_it_is_changed() {
-    let seen = |pod: fn(&mut serde_json::Value)| {
-        let mut value = manifest("a", "u1");
-        pod(&mut value);
-        desired(value)
-    };
-    let same = seen(|it| {
-        it["metadata"]["annotations"] = json!({"kubernetes.io/config.seen": "now"});
-    });
-    let labelled = seen(|it| it["metadata"]["labels"] = json!({"try": "2"}));
-    for steps in 0..=2 {
-        for changed in [changed_pod(), another_pod(), labelled.clone()] {
-            let mut worker = syncing();
-            worker.update(at(0), eviction(pod()));
+    let mut evicted = running();
+    evicted.update(at(0), eviction(pod()));
+    ended.push(evicted);
+    for worker in ended {
+        for steps in 0..=2 {
+            let mut worker = worker.clone();
             if steps > 0 {
                 worker.terminating_done();
             }
             if steps > 1 {
                 worker.terminated_done();
             }
-            worker.update(at(1), update(UpdateKind::Update, same.clone()));
-            worker.update(at(1), update(UpdateKind::Create, pod()));
-            assert!(!worker.restart_requested(), "nobody has changed it");
-            let noted = worker.update(at(1), update(UpdateKind::Update, changed));
-            assert_eq!(noted, Decision::RestartNoted);
+            for kind in [UpdateKind::Update, UpdateKind::Create] {
+                worker.update(at(1), update(kind, another_pod()));
+                assert!(!worker.restart_requested());
+            }
+            // Its source takes it back, and has it again.
+            worker.update(at(2), kill(another_pod(), None));
+            worker.update(at(3), update(UpdateKind::Create, another_pod()));
             assert!(worker.restart_requested());
         }
     }
-}
-
-#[test]
-fn a_change_that_comes_while_nobody_knows_the_pod_that_ends_is_noted() {
-    for (cause, may_change) in [
-        (TerminationCause::Completed, true),
-        (TerminationCause::DeadlineExceeded, true),
-        (
-            TerminationCause::Evicted {
-                reason: "Evicted".into(),
-                message: String::new(),
-                is_disruption: true,
-            },
-            false,
-        ),
-    ] {
-        let ended = Termination::new(cause, at(0), Some(&pod()), None);
-        // By the next process.
-        let text = serde_json::to_string(&ended).unwrap();
-        let resumed = || {
-            let ended = serde_json::from_str(&text).unwrap();
-            Worker::resume(pod().identity().clone(), ended)
-        };
-        for (newest, expected) in [
-            (pod(), false),
-            (changed_pod(), !may_change),
-            (another_pod(), true),
-        ] {
-            let mut worker = resumed();
-            worker.update(at(1), update(UpdateKind::Create, newest.clone()));
-            assert_eq!(worker.restart_requested(), expected, "{text}");
-            assert_eq!(worker.desired(), Some(&newest));
-            worker.terminating_done();
-            worker.terminated_done();
-            assert!(worker.is_finished());
-        }
-    }
-    // One that an earlier version recorded stays ended.
-    let text = r#"{"cause": "Completed", "requested_at": 0, "grace": null}"#;
-    let ended = serde_json::from_str(text).unwrap();
-    let mut worker = Worker::resume(pod().identity().clone(), ended);
-    worker.update(at(1), update(UpdateKind::Create, another_pod()));
-    assert!(!worker.restart_requested());
 }
 
 #[test]

@@ -1,16 +1,14 @@
 //! Pods of which the source changes what a running pod keeps.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
-use pod::PodSource;
 use serde_json::{Value, json};
-use simulated_runtime::Happening;
 
 use super::{finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
 use pod_lifecycle::UpdateKind;
+use pod_lifecycle::plan::NOT_APPLIED_REASON;
 
 /// A pod with a command that its container does not look at, so that it can differ.
 fn pod_with(command: &[&str], word: &str) -> Value {
@@ -19,79 +17,80 @@ fn pod_with(command: &[&str], word: &str) -> Value {
     pod
 }
 
-/// As sync-loop does: once a second a worker that is missing, or has finished for a new
-/// start, is made anew, until this version of the pod runs.
-async fn begins_again(node: &TestNode, pod: &Value, word: &str) {
-    let is_new = || {
-        let now = node.running("u1");
-        now.is_some_and(|now| now.config.command.last().is_some_and(|it| it == word))
-    };
-    for _ in 0..100 {
-        if is_new() {
-            return;
-        }
-        let desired = HashSet::from(["u1".to_owned()]);
-        let pool = &node.current_run().pool;
-        let known = pool.sync_known(desired, PodSource::ALL.into(), None);
-        if known.await.unwrap().is_empty() {
-            node.create(pod).await;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    panic!("{word} never runs");
+/// The word of the version that runs, if any does.
+fn word_of(node: &TestNode) -> Option<String> {
+    let running = node.running("u1")?;
+    running.config.command.last().cloned()
 }
 
-/// Everything of the pod in the runtime is of this version, and counts from 0.
-async fn runs_anew(node: &TestNode, word: &str) {
-    let id = running(node, "u1").await;
-    let of_pod: Vec<_> = node.runtime.containers();
-    assert_eq!(of_pod.len(), 1, "nothing of the former version is left");
-    assert_eq!(of_pod[0].id, id);
-    assert_eq!(of_pod[0].config.command.last().unwrap(), word);
-    assert_eq!(node.runtime.sandboxes().len(), 1);
-    let annotations = &of_pod[0].config.annotations;
-    assert_eq!(annotations["io.kubernetes.container.restartCount"], "0");
-    assert!(node.runtime.violations().is_empty());
-}
-
-fn seconds_of(node: &TestNode, happening: Happening) -> Vec<u64> {
-    let history = node.runtime.history().to_vec().into_iter();
-    history
-        .filter(|entry| entry.happening == happening && !entry.container.is_empty())
-        .map(|entry| entry.at.since(crate::testing::START).as_secs())
-        .collect()
+/// What people were told of versions that are not applied.
+fn told(node: &TestNode) -> Vec<String> {
+    let mut events = node.events("u1");
+    events.retain(|event| event.reason == NOT_APPLIED_REASON);
+    events.into_iter().map(|event| event.message).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_pod_that_was_changed_ends_within_its_grace_and_is_started_anew() {
-    // While the pool watches, and while it is away.
-    for is_away in [false, true] {
-        let mut node = TestNode::new();
-        let old = pod_with(&["slow-term", "10000"], "old");
-        node.create(&old).await;
-        running(&node, "u1").await;
-        let mut new = pod_with(&["run"], "new");
-        // Its grace counts from the next start.
-        new["spec"]["terminationGracePeriodSeconds"] = json!(1);
-        if is_away {
-            node.kill();
-            node.start();
-        }
+async fn a_running_pod_keeps_its_spec_and_takes_the_rest_of_a_version() {
+    let node = TestNode::new();
+    node.create(&pod_with(&["exit", "1", "30000"], "old")).await;
+    let first = running(&node, "u1").await;
+    let mut new = pod_with(&["exit", "1", "30000"], "new");
+    new["metadata"]["labels"] = json!({"new": "1"});
+    for _ in 0..2 {
         node.update(UpdateKind::Update, &new).await.unwrap();
-        begins_again(&node, &new, "new").await;
-        runs_anew(&node, "new").await;
-        let asked = seconds_of(&node, Happening::Terminated)[0];
-        assert_eq!(starts(&node, "u1").len(), 2);
-        assert!(starts(&node, "u1")[1] >= asked + 10, "it had its time");
-        let reasons = node.reasons("u1");
-        assert!(reasons.contains(&"SpecChanged".to_owned()), "{reasons:?}");
-        // It stays.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert_eq!(running(&node, "u1").await, first);
+    let told = told(&node);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("spec.containers[0].command"), "{told:?}");
+    let known = node.current_run().pool.desired("u1").await.unwrap();
+    let known = known.unwrap().decode().unwrap();
+    assert_eq!(known.metadata.labels.unwrap()["new"], "1");
+    let command = known.spec.unwrap().containers.remove(0).command.unwrap();
+    assert_eq!(command.last().unwrap(), "old");
+    // It is started again as what it was.
+    eventually("it is started again", || {
+        node.running("u1").is_some_and(|now| now.id != first)
+    })
+    .await;
+    assert_eq!(word_of(&node).as_deref(), Some("old"));
+    // Its source takes it back: it ends with the grace that it has.
+    node.stop(&new, 5).await;
+    finished(&node, "u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_changed_while_the_pool_was_away_runs_on_until_it_ends() {
+    let mut node = TestNode::new();
+    node.create(&pod_with(&["exit", "1", "60000"], "old")).await;
+    let first = running(&node, "u1").await;
+    let new = pod_with(&["run"], "new");
+    for _ in 0..2 {
         node.kill();
         node.start();
         node.create(&new).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(starts(&node, "u1").len(), 2);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(running(&node, "u1").await, first);
+        assert_eq!(node.phase("u1"), Some(WorkerPhase::Syncing));
+        assert_eq!(told(&node).len(), 1);
     }
+    // The version that runs may come back.
+    let old = pod_with(&["exit", "1", "60000"], "old");
+    node.update(UpdateKind::Update, &old).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let waiting = node.observation("u1").unwrap().last_plan;
+    assert!(!waiting.contains(NOT_APPLIED_REASON), "{waiting}");
+    node.kill();
+    node.start();
+    node.create(&new).await;
+    eventually("the new version runs", || {
+        word_of(&node).as_deref() == Some("new")
+    })
+    .await;
+    assert_eq!(starts(&node, "u1").len(), 2);
+    assert!(node.runtime.violations().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,11 +124,12 @@ async fn what_the_api_server_lets_change_ends_no_pod() {
         .await;
         assert_eq!(node.runtime.sandboxes().len(), 1, "in the same sandbox");
         assert_eq!(node.phase("u1"), Some(WorkerPhase::Syncing));
+        assert_eq!(told(&node), [""; 0]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_has_ended_runs_once_more_when_it_is_changed() {
+async fn a_job_that_has_ended_stays_so_when_it_is_changed() {
     for policy in ["Never", "OnFailure"] {
         for is_away in [false, true] {
             let mut node = TestNode::new();
@@ -143,91 +143,54 @@ async fn a_job_that_has_ended_runs_once_more_when_it_is_changed() {
                 node.kill();
                 node.start();
             }
-            node.update(UpdateKind::Update, &new).await.ok();
-            begins_again(&node, &new, "new").await;
-            runs_anew(&node, "new").await;
+            node.update(UpdateKind::Create, &new).await.ok();
             finished(&node, "u1").await;
-            for _ in 0..2 {
-                node.kill();
-                node.start();
-                node.create(&new).await;
-                finished(&node, "u1").await;
-                tokio::time::sleep(Duration::from_secs(60)).await;
-            }
-            assert_eq!(starts(&node, "u1").len(), 2, "{policy} {is_away}");
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(starts(&node, "u1").len(), 1, "{policy} {is_away}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_a_kill_of_the_pool_interrupts_gives_the_grace_once() {
-    for after in [0, 5, 2000, 10_100, 10_500] {
+async fn a_pod_of_which_nothing_runs_becomes_its_newest_version() {
+    for is_away in [false, true] {
         let mut node = TestNode::new();
-        let mut old = pod_with(&["ignore-term"], "old");
-        old["spec"]["terminationGracePeriodSeconds"] = json!(10);
-        node.create(&old).await;
-        running(&node, "u1").await;
+        node.create(&pod_with(&["exit", "1", "10"], "old")).await;
+        eventually("it crashes", || starts(&node, "u1").len() == 3).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(word_of(&node), None, "it waits");
         let new = pod_with(&["run"], "new");
-        node.update(UpdateKind::Update, &new).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(after)).await;
+        if is_away {
+            node.kill();
+            node.start();
+        }
+        node.update(UpdateKind::Create, &new).await.unwrap();
+        eventually("it runs", || word_of(&node).as_deref() == Some("new")).await;
+        let id = running(&node, "u1").await;
         node.kill();
         node.start();
         node.create(&new).await;
-        begins_again(&node, &new, "new").await;
-        runs_anew(&node, "new").await;
-        let asked = seconds_of(&node, Happening::Terminated)[0];
-        let killed = seconds_of(
-            &node,
-            Happening::Exited {
-                code: 137,
-                killed: true,
-            },
-        );
-        assert!(
-            killed.iter().all(|at| (10..=12).contains(&(at - asked))),
-            "{after}: {asked} {killed:?}"
-        );
-        assert_eq!(starts(&node, "u1").len(), 2);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(running(&node, "u1").await, id);
+        assert_eq!(told(&node), [""; 0]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_while_the_pod_is_being_started_leaves_nothing_of_the_former_version() {
+async fn a_change_while_the_pod_is_being_started_mixes_no_versions() {
     for after in [0, 10, 50, 200, 400, 800] {
         let node = TestNode::new();
-        let old = pod_with(&["run"], "old");
-        node.create(&old).await;
+        node.create(&pod_with(&["run"], "old")).await;
         tokio::time::sleep(Duration::from_millis(after)).await;
         let new = pod_with(&["run"], "new");
         node.update(UpdateKind::Update, &new).await.unwrap();
-        begins_again(&node, &new, "new").await;
-        runs_anew(&node, "new").await;
+        running(&node, "u1").await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let word = word_of(&node).unwrap();
+        assert_eq!(told(&node).len(), usize::from(word == "old"), "{after}");
+        assert_eq!(starts(&node, "u1").len(), 1, "{after}");
+        assert_eq!(node.runtime.sandboxes().len(), 1, "{after}");
+        let plan = node.observation("u1").unwrap().last_plan;
+        assert!(!plan.contains(NOT_APPLIED_REASON), "{after}: {plan}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_changed_pod_that_its_source_takes_back_is_not_started_again() {
-    let node = TestNode::new();
-    let old = pod_with(&["slow-term", "10000"], "old");
-    node.create(&old).await;
-    running(&node, "u1").await;
-    let new = pod_with(&["run"], "new");
-    node.update(UpdateKind::Update, &new).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    node.stop(&new, 3).await;
-    finished(&node, "u1").await;
-    let asked = seconds_of(&node, Happening::Terminated)[0];
-    let killed = seconds_of(
-        &node,
-        Happening::Exited {
-            code: 137,
-            killed: true,
-        },
-    );
-    assert!(killed.iter().all(|at| at - asked <= 6), "the grace shrinks");
-    let desired = HashSet::from(["u1".to_owned()]);
-    let pool = &node.current_run().pool;
-    let known = pool.sync_known(desired, PodSource::ALL.into(), None).await;
-    assert_eq!(known.unwrap().len(), 1, "it stays ended");
-    assert_eq!(starts(&node, "u1").len(), 1);
 }

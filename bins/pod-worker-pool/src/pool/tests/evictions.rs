@@ -7,7 +7,7 @@ use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
 use pod::node_shutdown::REJECTED;
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
-use serde_json::{Value, json};
+use serde_json::Value;
 use simulated_runtime::Faults;
 
 use super::{RUN, finished, running, starts};
@@ -116,33 +116,6 @@ async fn an_evicted_pod_is_not_started_by_another_run() {
         let (desired, delivered) = (HashSet::new(), PodSource::ALL.into());
         let pool = &node.current_run().pool;
         pool.sync_known(desired, delivered, None).await.unwrap();
-        node.create(&pod).await;
-        running(&node, "u1").await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_evicted_pod_whose_image_is_changed_is_started_anew() {
-    for dies in [false, true] {
-        let mut node = TestNode::new();
-        let mut pod = pod_running("a", "u1", RUN);
-        pod["spec"]["restartPolicy"] = json!("Never");
-        node.create(&pod).await;
-        running(&node, "u1").await;
-        evict(&node, &pod).await;
-        finished(&node, "u1").await;
-        if dies {
-            node.kill();
-            node.start();
-        }
-        node.runtime.add_image("localhost/other:1", true);
-        pod["spec"]["containers"][0]["image"] = json!("localhost/other:1");
-        let _ = node.update(UpdateKind::Update, &pod).await;
-        finished(&node, "u1").await;
-        let (desired, delivered) = (["u1".to_owned()].into(), PodSource::ALL.into());
-        let pool = &node.current_run().pool;
-        let known = pool.sync_known(desired, delivered, None).await;
-        assert!(known.unwrap().is_empty(), "it is to be created");
         node.create(&pod).await;
         running(&node, "u1").await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bulkhead_api::v1::{RuntimeState, WorkerPhase};
+use bulkhead_api::v1::RuntimeState;
 use futures_util::FutureExt as _;
 use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
@@ -348,7 +348,7 @@ async fn a_command_of_a_later_version_is_not_run_before_a_stop() {
     running(&node, "u1").await;
     pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook(2, 0)});
     node.update(UpdateKind::Update, &pod).await.unwrap();
-    eventually("it ends", || node.phase("u1") != Some(WorkerPhase::Syncing)).await;
+    node.stop(&pod, 30).await;
     finished(&node, "u1").await;
     let executed = entries(&node, |it| matches!(it, Happening::Executed { .. }));
     let command = ["hook", "1000", "0"].map(str::to_owned).to_vec();

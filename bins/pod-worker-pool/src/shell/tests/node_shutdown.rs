@@ -1,7 +1,6 @@
 //! A shutdown of the node, as the whole process carries it out.
 
 use futures_util::FutureExt as _;
-use pod::node_shutdown::REJECTED;
 
 use super::*;
 
@@ -84,47 +83,6 @@ async fn pods_start_after_a_shutdown_of_which_logind_knows_nothing_after_its_own
     pool.logind.restart();
     eventually("the next one waits", || pool.logind.is_delayed()).await;
     pool.run(&pod_running("b", "u2", &["run"])).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_is_changed_after_it_has_ended_with_the_node_does_not_begin_anew() {
-    let pool = guarded().await;
-    let mut pod = pod_running("a", "u1", &["run"]);
-    pool.run(&pod).await;
-    goes_down(&pool).await;
-    pod["metadata"]["labels"] = json!({"changed": "yes"});
-    pool.source.put(&pod);
-    let known = v1::SyncKnownPodsRequest {
-        desired_pod_uids: vec!["u1".to_owned()],
-        delivered_sources: vec!["file".to_owned()],
-    };
-    let mut client = ObservationsClient::new(pool.channel(Process::StatusSyncer));
-    let watch = client.watch_observations(v1::WatchObservationsRequest {});
-    let mut stream = watch.await.unwrap().into_inner();
-    let is_rejected = async {
-        while let Some(message) = stream.message().await.unwrap() {
-            if let Some(Observed::Observation(observation)) = message.message
-                && observation.failed_reason == REJECTED
-            {
-                return;
-            }
-        }
-    };
-    let told_again = async {
-        for _ in 0..100 {
-            let _ = pool.workers().update_pod(update(&pod)).await;
-            let _ = pool.workers().sync_known_pods(known.clone()).await;
-        }
-        std::future::pending().await
-    };
-    let rejected = tokio::time::timeout(Duration::from_secs(60), async {
-        tokio::select! {
-            () = is_rejected => {}
-            never = told_again => never,
-        }
-    });
-    assert!(rejected.await.is_ok());
-    assert_eq!(pool.runtime.sandboxes().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

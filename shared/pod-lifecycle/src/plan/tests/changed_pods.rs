@@ -1,61 +1,58 @@
-//! Pods that were changed while nobody watched.
+//! Pods that run, or ran, as another version than the one that is to run.
 
 use super::*;
 
-fn noted(case: &mut Case, index: usize) {
+/// The pod as it is now is what it was started with.
+fn noted(case: &mut Case) {
     let pod = pod(case.pod.clone());
-    case.observation.sandboxes[index].started_with = Some(pod::update::started_with(&pod));
+    case.observation.sandboxes[0].started_with = Some(pod::update::started_with(&pod));
 }
 
-/// A pod of each restart policy as it was started, and how it is now.
-fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for policy in ["Always", "OnFailure", "Never"] {
-        let mut runs = Case::new(policy);
-        noted(&mut runs, 0);
-        let mut waits_after_a_crash = Case::new(policy);
-        waits_after_a_crash.has("b", exited(1));
-        noted(&mut waits_after_a_crash, 0);
-        let mut completed = Case::bare(policy);
-        for name in ["a", "b", "c"] {
-            completed.has(name, exited(0));
-        }
-        completed.lost();
-        noted(&mut completed, 0);
-        let mut starts = Case::bare(policy);
-        noted(&mut starts, 0);
-        cases.extend([runs, waits_after_a_crash, completed, starts]);
-    }
-    cases
+fn changed(case: &mut Case) {
+    case.pod["spec"]["containers"][0]["command"] = json!(["other"]);
 }
 
 #[test]
-fn a_pod_that_was_changed_while_nobody_watched_ends() {
-    let end = Plan::End(TerminationCause::SpecChanged { fields: Vec::new() });
-    for mut case in cases() {
-        case.pod["spec"]["containers"][0]["command"] = json!(["other"]);
-        assert_eq!(case.plan(), end);
-        // Its deadline, a deletion mark and the node policy come after that: they are
-        // those of the new version.
+fn while_something_runs_of_another_version_nothing_is_made_or_stopped() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut case = Case::new(policy);
+        noted(&mut case);
+        case.has("b", exited(1));
+        changed(&mut case);
+        assert_eq!(case.plan(), Plan::Work(Work::default()));
+        let started_with = pod::update::started_with(&pod(case.pod.clone()));
+        let held = held(&case.observation, &started_with).unwrap();
+        assert_eq!(held.reason, NOT_APPLIED_REASON);
+        assert!(!keeps_version(&case.observation, &started_with));
+        // A deletion is obeyed, and a deadline.
+        let ends = case.terminate(TerminationCause::Deleted, false);
+        assert!(matches!(ends, Plan::StopPod(_)), "{ends:?}");
         case.pod["spec"]["activeDeadlineSeconds"] = json!(1);
         case.started_at = Some(ago(100));
-        case.refused = Some(Refused {
-            message: "refused".to_owned(),
-            ends_what_runs: true,
-        });
-        assert_eq!(case.plan(), end);
-        // A rest of the former version beside a sandbox of this one, too.
-        noted(&mut case, 0);
-        let mut rest = sandbox("s0", 0, false);
-        rest.started_with = Some("1-other".to_owned());
-        case.observation.sandboxes.push(rest);
-        assert_eq!(case.plan(), end);
+        assert_eq!(case.plan(), Plan::End(TerminationCause::DeadlineExceeded));
     }
 }
 
 #[test]
-fn a_permitted_change_or_an_unknown_note_ends_nothing() {
-    for mut case in cases() {
+fn when_nothing_runs_the_pod_goes_on_as_its_newest_version_in_another_sandbox() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut case = Case::bare(policy);
+        noted(&mut case);
+        changed(&mut case);
+        let plan = case.plan();
+        let Plan::NewSandbox { why, .. } = plan else {
+            panic!("{policy}: {plan:?}");
+        };
+        assert_eq!(why, Some(Unusable::OfAnotherVersion));
+    }
+}
+
+#[test]
+fn a_permitted_change_or_an_unknown_note_holds_nothing_up() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut case = Case::new(policy);
+        noted(&mut case);
+        case.has("b", exited(1));
         let before = case.plan();
         case.pod["metadata"]["labels"] = json!({"new": "1"});
         assert_eq!(case.plan(), before);
@@ -63,9 +60,7 @@ fn a_permitted_change_or_an_unknown_note_ends_nothing() {
             case.observation.sandboxes[0].started_with = note;
             case.pod["spec"]["containers"][0]["livenessProbe"] =
                 json!({"exec": {"command": ["other"]}});
-            let plan = case.plan();
-            let is_ended = matches!(plan, Plan::End(TerminationCause::SpecChanged { .. }));
-            assert!(!is_ended, "{plan:?}");
+            assert_eq!(case.plan(), before);
         }
     }
 }

@@ -16,7 +16,7 @@ fn a_plan_without_work_says_what_it_waits_for() {
             pod: &pod(case.pod.clone()),
             observation: &case.observation,
             known: &case.known,
-            is_refused: case.refused.is_some(),
+            refused: case.refused.as_ref(),
         };
         describe(&case.plan(), &circumstances, NOW)
     };
@@ -40,12 +40,13 @@ fn a_plan_without_work_says_what_it_waits_for() {
         as_desired
     );
     let refused = Refused {
+        reason: REFUSED_REASON,
         message: "hostNetwork is not granted".to_owned(),
         ends_what_runs: false,
     };
     assert_eq!(
         case(&|it| it.refused = Some(refused.clone())),
-        "nothing is started: the node policy refuses the pod"
+        "nothing is started: RefusedByNodePolicy"
     );
     assert_eq!(
         case(&|it| {

@@ -4,6 +4,7 @@ use super::*;
 
 fn refused(ends_what_runs: bool) -> Option<Refused> {
     Some(Refused {
+        reason: REFUSED_REASON,
         message: "hostNetwork is not granted".to_owned(),
         ends_what_runs,
     })

@@ -262,6 +262,7 @@ fn a_pod_that_the_policy_refuses_keeps_what_it_has() {
     let mut case = case("Always");
     case.gives_b(resources("200m", "50M"));
     case.refused = Some(Refused {
+        reason: REFUSED_REASON,
         message: String::new(),
         ends_what_runs: false,
     });

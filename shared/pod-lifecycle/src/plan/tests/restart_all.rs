@@ -220,6 +220,7 @@ fn nothing_is_stopped_that_the_node_policy_would_not_let_start_again() {
     let mut case = case("Always", "a");
     case.has("a", exited(42));
     case.refused = Some(Refused {
+        reason: REFUSED_REASON,
         message: "no".to_owned(),
         ends_what_runs: false,
     });

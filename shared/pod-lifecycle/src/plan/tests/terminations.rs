@@ -9,7 +9,6 @@ fn termination(cause: TerminationCause) -> Termination {
         cause,
         requested_at: NOW,
         grace: Some(Duration::from_secs(7)),
-        version: None,
     }
 }
 
@@ -22,7 +21,7 @@ fn evicted() -> TerminationCause {
 }
 
 impl Case {
-    fn terminate(&self, cause: TerminationCause, is_runtime_only: bool) -> Plan {
+    pub(super) fn terminate(&self, cause: TerminationCause, is_runtime_only: bool) -> Plan {
         self.plan_for(Goal::Terminate {
             termination: &termination(cause),
             pod: Some(&pod(self.pod.clone())).filter(|_| !is_runtime_only),
@@ -113,9 +112,7 @@ fn files_stay_while_the_source_has_a_pod_that_ended_and_evictions_are_recorded()
         observation: Observation::default(),
         ..Case::bare("Always")
     };
-    let changed = TerminationCause::SpecChanged { fields: Vec::new() };
     for (cause, removes_directory, must_be_recorded) in [
-        (changed.clone(), true, false),
         (TerminationCause::Deleted, true, false),
         (TerminationCause::Killed, true, false),
         (TerminationCause::Orphaned, true, false),
@@ -126,7 +123,6 @@ fn files_stay_while_the_source_has_a_pod_that_ended_and_evictions_are_recorded()
     ] {
         let expected = Plan::CleanUp(CleanUp {
             removes_directory,
-            removes_instances: cause == changed,
             must_be_recorded,
         });
         let termination = termination(cause.clone());

@@ -95,6 +95,7 @@ fn no_volume_is_made_for_a_pod_that_the_policy_refuses() {
     for has_sandbox in [true, false] {
         let mut case = with_volumes(Case::bare("Always"));
         case.refused = Some(Refused {
+            reason: REFUSED_REASON,
             message: String::new(),
             ends_what_runs: false,
         });
@@ -227,6 +228,7 @@ fn stops_and_starts_come_before_a_refresh() {
 fn nothing_is_refreshed_for_a_pod_that_the_policy_refuses() {
     let mut case = with_files();
     case.refused = Some(Refused {
+        reason: REFUSED_REASON,
         message: String::new(),
         ends_what_runs: false,
     });
