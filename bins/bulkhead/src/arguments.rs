@@ -16,7 +16,6 @@ Examples:
   bulkhead pods -o wide              what runs here, and where?
   bulkhead describe web              why is this pod as it is?
   bulkhead top                       what uses how much?
-  bulkhead timeline web              what happened to it, and when?
   bulkhead logs -f --tail 20 web     what does its container say?
   bulkhead events --watch            what happens now?
   bulkhead check web.yaml            would this manifest be accepted?
@@ -63,8 +62,6 @@ pub(crate) enum Command {
     Describe(DescribeOptions),
     /// What pods and processes use: CPU, memory, disk, network.
     Top(TopOptions),
-    /// What happened to a pod, drawn over time.
-    Timeline(TimelineOptions),
     /// What a container wrote.
     Logs(LogsOptions),
     /// What happened lately.
@@ -138,40 +135,14 @@ pub(crate) struct DescribeOptions {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-On a terminal the screen goes on: c, m, d and n sort, q quits. Elsewhere, and with --once,
-rows are printed after two readings, one second apart.
+Counters are read twice, one second apart.
 
 CPU is in thousandths of a processor. DISK is what containers wrote in their own layers.
 Pods on the node's own network have no network of their own to tell of.")]
 pub(crate) struct TopOptions {
-    /// Print rows once, also on a terminal.
-    #[arg(long)]
-    pub(crate) once: bool,
     /// What comes first: who uses most of this.
     #[arg(short, long, value_enum, default_value_t = SortBy::Cpu)]
     pub(crate) sort: SortBy,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  bulkhead timeline web                    as text
-  bulkhead timeline --svg web > web.svg    as a picture, for a browser
-
-A row each for the pod, its sandbox, and each container with its pulls, failed hooks and
-failed probes. Of a container the present instance and the one before are known; of what
-happened often, the first and the last time. Events of before the last start of
-status-syncer are gone.")]
-pub(crate) struct TimelineOptions {
-    /// Which pod.
-    pub(crate) pod: String,
-    /// Print an SVG file, readable on light and dark ground.
-    #[arg(long)]
-    pub(crate) svg: bool,
-    /// Columns of the text; else those of the terminal, or 100.
-    #[arg(long, conflicts_with = "svg", value_name = "COLUMNS",
-          value_parser = clap::value_parser!(u16).range(40..=400))]
-    pub(crate) width: Option<u16>,
 }
 
 #[derive(Debug, Args)]

@@ -27,8 +27,6 @@ mod reader;
 mod status;
 mod systemd;
 mod table;
-mod terminal;
-mod timeline;
 mod top;
 mod words;
 
@@ -94,7 +92,6 @@ async fn run(
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
         Command::Top(options) => top::top(connection, supervision, options, output).await,
-        Command::Timeline(options) => timeline::timeline(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,
         Command::Restart(options) => status::restart(connection, options, output).await,

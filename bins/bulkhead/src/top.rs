@@ -1,11 +1,9 @@
-//! `top`: what pods and our own processes use, live.
+//! `top`: what pods and our own processes use.
 
-mod live;
 mod processes;
 pub(crate) mod reading;
 mod screen;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use reading::{ProcessReading, Reading};
 
-/// Between the two readings of plain rows.
+/// Between the two readings.
 const APART: Duration = Duration::from_secs(1);
 
 /// Who tells which processes of ours there are.
@@ -70,34 +68,17 @@ impl Supervision {
     }
 }
 
-/// Shows what is used: a screen that goes on where there is a terminal, else rows.
+/// Prints what is used between two readings.
 pub(crate) async fn top(
     connection: &Connection,
     supervision: Supervision,
     options: &TopOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let is_live = output.terminal && std::io::stdin().is_terminal() && !options.once;
-    if is_live {
-        // What is wrong from the beginning is told as in every command.
-        connection.channel(Process::PodWorkerPool)?;
-        live::run(
-            async || read(connection, &supervision).await,
-            options.sort,
-            output,
-        )
-        .await?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let before = read(connection, &supervision).await?;
     tokio::time::sleep(APART).await;
     let now = read(connection, &supervision).await?;
-    output.text(&screen::tables(
-        Some(&before),
-        &now,
-        options.sort,
-        output.colours,
-    ))?;
+    output.text(&screen::tables(&before, &now, options.sort, output.colours))?;
     Ok(ExitCode::SUCCESS)
 }
 

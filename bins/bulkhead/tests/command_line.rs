@@ -19,8 +19,6 @@ use bulkhead_api::v1::statuses_server::StatusesServer;
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use bulkhead_api::v1::sync_loop_server::SyncLoopServer;
 use bulkhead_api::v1::usage_server::UsageServer;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::Notify;
@@ -49,11 +47,6 @@ async fn exit_codes_tell_what_is_wrong() {
         (&ready, &["describe", "web"], 0),
         (&ready, &["describe", "absent"], 5),
         (&ready, &["logs", "web", "-c", "absent"], 5),
-        (&ready, &["timeline", "web"], 0),
-        (&ready, &["timeline", "web", "--svg"], 0),
-        (&ready, &["timeline", "absent"], 5),
-        (&ready, &["timeline", "web", "--width", "7"], 2),
-        (&nowhere, &["timeline", "web"], 3),
         (&nowhere, &["top"], 3),
         (&ready, &["top", "--sort", "beauty"], 2),
         (&ready, &["loop"], 0),
@@ -391,30 +384,10 @@ async fn every_shell_gets_a_completion_script_with_every_command() {
 }
 
 #[tokio::test]
-async fn a_timeline_is_text_or_a_picture() {
-    let node = node(v1::ProcessState::Ready);
-    let text = stdout(&node.bulkhead(&["timeline", "web"]).await);
-    assert!(
-        text.starts_with("default/web: Running, since 1970"),
-        "{text}"
-    );
-    assert!(text.is_ascii(), "no terminal: {text}");
-    let svg = stdout(&node.bulkhead(&["timeline", "web", "--svg"]).await);
-    assert!(svg.starts_with("<?xml"), "{svg}");
-    assert!(svg.ends_with("</svg>\n"), "{svg}");
-}
-
-/// A node whose pool tells what pods use.
-fn node_with_usage() -> Node {
+async fn usage_is_printed_as_rows() {
     let mut node = node(v1::ProcessState::Ready);
     let server = UsageServer::new(FakeUsage::default());
     node.serve(Process::PodWorkerPool, Routes::new(server));
-    node
-}
-
-#[tokio::test]
-async fn usage_is_printed_as_rows_where_there_is_no_terminal() {
-    let node = node_with_usage();
     let output = node.bulkhead(&["top"]).await;
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let text = stdout(&output);
@@ -423,35 +396,6 @@ async fn usage_is_printed_as_rows_where_there_is_no_terminal() {
     // A processor and a half, by the times that the pool tells, however long it took.
     assert_eq!(cells[1..4], ["1500m", "3.0", "MiB"], "{text}");
     assert!(!text.contains('\x1b'), "{text}");
-}
-
-#[tokio::test]
-async fn a_live_view_obeys_its_keys_and_leaves_the_terminal_as_it_was() {
-    let node = node_with_usage();
-    let mut terminal = Terminal::start(&node, &["top"]);
-    terminal.until_shown("by CPU");
-    terminal.until_shown("1500m");
-    terminal.press(b'm');
-    terminal.until_shown("by memory");
-    terminal.press(b'q');
-    assert_eq!(terminal.end(), 0);
-    // Control-C.
-    let mut terminal = Terminal::start(&node, &["top", "--sort", "network"]);
-    terminal.until_shown("by network");
-    terminal.press(3);
-    assert_eq!(terminal.end(), 0);
-}
-
-#[tokio::test]
-async fn a_live_view_that_is_told_to_end_leaves_the_terminal_as_it_was() {
-    let node = node_with_usage();
-    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-        let mut terminal = Terminal::start(&node, &["top"]);
-        terminal.until_shown("default/web");
-        let pid = i32::try_from(terminal.pid()).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
-        assert_eq!(terminal.end(), 0, "{signal}");
-    }
 }
 
 #[tokio::test]

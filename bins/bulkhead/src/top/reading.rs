@@ -54,13 +54,10 @@ pub(crate) enum SortBy {
     Network,
 }
 
-/// The rows of pods, sorted. What needs two readings is absent without the first.
-pub(super) fn pods(before: Option<&Reading>, now: &Reading, by: SortBy) -> Vec<Row> {
-    let earlier: BTreeMap<&str, &v1::PodUsage> = before
-        .iter()
-        .flat_map(|reading| &reading.pods)
-        .map(|pod| (uid(pod), pod))
-        .collect();
+/// The rows of pods, sorted.
+pub(super) fn pods(before: &Reading, now: &Reading, by: SortBy) -> Vec<Row> {
+    let earlier: BTreeMap<&str, &v1::PodUsage> =
+        before.pods.iter().map(|pod| (uid(pod), pod)).collect();
     let rows = now.pods.iter();
     sorted(
         rows.map(|pod| of_pod(earlier.get(uid(pod)).copied(), pod)),
@@ -69,9 +66,9 @@ pub(super) fn pods(before: Option<&Reading>, now: &Reading, by: SortBy) -> Vec<R
 }
 
 /// The rows of our own processes, sorted.
-pub(super) fn processes(before: Option<&Reading>, now: &Reading, by: SortBy) -> Vec<Row> {
+pub(super) fn processes(before: &Reading, now: &Reading, by: SortBy) -> Vec<Row> {
     let row = |process: &ProcessReading| {
-        let mut earlier = before.iter().flat_map(|reading| &reading.processes);
+        let mut earlier = before.processes.iter();
         let earlier = earlier.find(|it| (it.pid, it.began) == (process.pid, process.began));
         let cpu = |it: &ProcessReading| (it.cpu_nanos, it.at_unix_nanos);
         Row {
@@ -235,28 +232,30 @@ mod tests {
                 reading(vec![pod("web", 10, &before)]),
                 reading(vec![pod("web", 12, &now)]),
             );
-            let rows = pods(Some(&first), &second, SortBy::Cpu);
+            let rows = pods(&first, &second, SortBy::Cpu);
             assert_eq!(rows[0].cpu_millis, expected, "{before:?} {now:?}");
-            assert_eq!(pods(None, &second, SortBy::Cpu)[0].cpu_millis, None);
         }
         let same = reading(vec![pod("web", 10, &[("a", 1, 5)])]);
-        assert_eq!(pods(Some(&same), &same, SortBy::Cpu)[0].cpu_millis, None);
+        assert_eq!(pods(&same, &same, SortBy::Cpu)[0].cpu_millis, None);
     }
 
     #[test]
     fn a_pod_uses_what_its_containers_use() {
         let mut usage = pod("web", 10, &[("a", 0, 5), ("b", 0, 7)]);
         usage.containers[0].layer_bytes = Some(3);
-        let row = &pods(None, &reading(vec![usage]), SortBy::Cpu)[0];
+        let row = &pods(&Reading::default(), &reading(vec![usage]), SortBy::Cpu)[0];
         assert_eq!(row.name, "default/web");
         assert_eq!(
             (row.memory_bytes, row.disk_bytes, row.received),
             (Some(12), Some(3), None)
         );
         let named = reading(vec![pod(&"\u{9b}".repeat(1 << 20), 10, &[])]);
-        assert!(pods(None, &named, SortBy::Cpu)[0].name.len() < 300);
+        assert!(pods(&Reading::default(), &named, SortBy::Cpu)[0].name.len() < 300);
         let empty = reading(vec![pod("web", 10, &[])]);
-        assert_eq!(pods(None, &empty, SortBy::Cpu)[0].memory_bytes, None);
+        assert_eq!(
+            pods(&Reading::default(), &empty, SortBy::Cpu)[0].memory_bytes,
+            None
+        );
     }
 
     #[test]
@@ -276,7 +275,7 @@ mod tests {
             (with(100, 10, 10), with(50, 20, 12), (None, Some(5))),
             (with(100, 10, 10), with(300, 10, 10), (None, None)),
         ] {
-            let row = &pods(Some(&before), &now, SortBy::Cpu)[0];
+            let row = &pods(&before, &now, SortBy::Cpu)[0];
             assert_eq!((row.received, row.sent), expected);
         }
     }
@@ -294,9 +293,8 @@ mod tests {
             }],
             ..Reading::default()
         };
-        let cpu = |before: &Reading, now: &Reading| {
-            processes(Some(before), now, SortBy::Cpu)[0].cpu_millis
-        };
+        let cpu =
+            |before: &Reading, now: &Reading| processes(before, now, SortBy::Cpu)[0].cpu_millis;
         assert_eq!(cpu(&process(1, 100, 10), &process(1, 110, 11)), Some(10));
         assert_eq!(
             cpu(&process(1, 100, 10), &process(2, 110, 11)),

@@ -1,13 +1,13 @@
-//! How usage looks: plain rows, and a screen of them. Pure.
+//! How usage looks. Pure.
 
 use super::reading::{Reading, Row, SortBy, pods, processes, total};
 use crate::escape::plain;
-use crate::table::{self, Cell, Tone};
+use crate::table::{self, Cell};
 
 const HEADINGS: [&str; 6] = ["NAME", "CPU", "MEMORY", "DISK", "RECEIVED/s", "SENT/s"];
 
 /// What pods and processes of ours use, as two tables with their sums.
-pub(super) fn tables(before: Option<&Reading>, now: &Reading, by: SortBy, colours: bool) -> String {
+pub(super) fn tables(before: &Reading, now: &Reading, by: SortBy, colours: bool) -> String {
     let (pods, processes) = (pods(before, now, by), processes(before, now, by));
     let table = |heading: &'static str, rows: &[Row]| {
         let mut headings = HEADINGS;
@@ -52,86 +52,6 @@ fn bytes(bytes: u64) -> String {
     };
     let tenths = u128::from(bytes) * 10 / (1 << (10 * (index + 1)));
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
-/// What the screen shows.
-#[derive(Debug)]
-pub(super) struct Screen {
-    pub(super) before: Option<Reading>,
-    pub(super) now: Option<Reading>,
-    /// Why the last reading failed.
-    pub(super) problem: Option<String>,
-    pub(super) by: SortBy,
-}
-
-/// What a key asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    Sort(SortBy),
-    Quit,
-}
-
-impl Key {
-    /// Control-C too, which is a key like others here, and the end of input.
-    pub(super) fn of(byte: u8) -> Option<Key> {
-        Some(match byte {
-            b'c' | b'C' => Key::Sort(SortBy::Cpu),
-            b'm' | b'M' => Key::Sort(SortBy::Memory),
-            b'd' | b'D' => Key::Sort(SortBy::Disk),
-            b'n' | b'N' => Key::Sort(SortBy::Network),
-            b'q' | b'Q' | 3 | 4 => Key::Quit,
-            _ => return None,
-        })
-    }
-}
-
-impl Screen {
-    /// Takes a reading, or why there is none; what was read before stays shown.
-    pub(super) fn take(&mut self, reading: Result<Reading, String>) {
-        match reading {
-            Ok(reading) => {
-                self.before = self.now.replace(reading);
-                self.problem = None;
-            }
-            Err(problem) => self.problem = Some(problem),
-        }
-    }
-
-    /// A frame: lines that fit into so many columns and rows, without line breaks.
-    pub(super) fn lines(&self, columns: u16, rows: u16, colours: bool) -> Vec<String> {
-        let (columns, rows) = (usize::from(columns), usize::from(rows));
-        let by = match self.by {
-            SortBy::Cpu => "CPU",
-            SortBy::Memory => "memory",
-            SortBy::Disk => "disk",
-            SortBy::Network => "network",
-        };
-        let keys = "c CPU  m memory  d disk  n network  q quit";
-        let mut lines = vec![cut(&format!("by {by}    {keys}"), columns)];
-        if let Some(problem) = &self.problem {
-            let line = cut(&plain(problem), columns);
-            lines.push(Tone::Bad.paint(&line, colours));
-        }
-        match &self.now {
-            Some(now) => {
-                let text = tables(self.before.as_ref(), now, self.by, false);
-                lines.extend(text.lines().map(|line| cut(line, columns)));
-            }
-            None if self.problem.is_none() => lines.push(cut("reading ...", columns)),
-            None => {}
-        }
-        if lines.len() > rows {
-            let more = lines.len() - rows + 1;
-            lines.truncate(rows.saturating_sub(1));
-            lines.push(cut(&format!("... {more} more lines"), columns));
-            lines.truncate(rows);
-        }
-        lines
-    }
-}
-
-fn cut(line: &str, columns: usize) -> String {
-    line.chars().take(columns).collect()
 }
 
 #[cfg(test)]
@@ -179,7 +99,7 @@ mod tests {
     #[test]
     fn rows_of_pods_and_processes_have_their_sums() {
         assert_eq!(
-            tables(Some(&reading(10, 2)), &reading(11, 2), SortBy::Cpu, false),
+            tables(&reading(10, 2), &reading(11, 2), SortBy::Cpu, false),
             "\
 POD              CPU   MEMORY    DISK      RECEIVED/s   SENT/s
 default/web0^?   20m   3.0 MiB   4.0 KiB   2.0 KiB      10 B
@@ -204,61 +124,6 @@ all       2m    5.0 MiB   -      -            -
             (u64::MAX, "15.9 EiB"),
         ] {
             assert_eq!(bytes(size), told);
-        }
-    }
-
-    fn screen(now: Option<Reading>) -> Screen {
-        Screen {
-            before: None,
-            now,
-            problem: None,
-            by: SortBy::Memory,
-        }
-    }
-
-    #[test]
-    fn a_frame_fits_the_terminal_however_small_it_is() {
-        let mut screen = screen(Some(reading(10, 50)));
-        screen.problem = Some("the runtime\x1b[2J does not answer ".repeat(20));
-        for (columns, rows) in [(80, 24), (20, 5), (1, 1), (400, 200)] {
-            let lines = screen.lines(columns, rows, false);
-            assert!(lines.len() <= usize::from(rows), "{columns} {rows}");
-            for line in &lines {
-                assert!(line.chars().count() <= usize::from(columns), "{line}");
-                assert!(!line.contains(char::is_control), "{line:?}");
-            }
-        }
-        let lines = screen.lines(80, 24, false);
-        assert_eq!(lines[23], "... 35 more lines");
-    }
-
-    #[test]
-    fn a_failed_reading_is_told_beside_what_was_read_before() {
-        let mut screen = screen(None);
-        assert!(screen.lines(80, 24, false)[1].contains("reading"));
-        screen.take(Ok(reading(10, 1)));
-        screen.take(Err("no answer".to_owned()));
-        let lines = screen.lines(80, 24, false);
-        assert_eq!(lines[1], "no answer");
-        assert!(lines[3].starts_with("default/web0"), "{lines:?}");
-        screen.take(Ok(reading(11, 1)));
-        let lines = screen.lines(80, 24, false);
-        assert!(lines[2].contains("20m"), "{lines:?}");
-    }
-
-    #[test]
-    fn keys_sort_or_quit() {
-        for (byte, key) in [
-            (b'c', Some(Key::Sort(SortBy::Cpu))),
-            (b'm', Some(Key::Sort(SortBy::Memory))),
-            (b'd', Some(Key::Sort(SortBy::Disk))),
-            (b'N', Some(Key::Sort(SortBy::Network))),
-            (b'q', Some(Key::Quit)),
-            (3, Some(Key::Quit)),
-            (b'x', None),
-            (0x1b, None),
-        ] {
-            assert_eq!(Key::of(byte), key, "{byte}");
         }
     }
 }

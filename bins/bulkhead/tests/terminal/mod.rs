@@ -1,7 +1,7 @@
-//! A program at a terminal of its own: what it shows, keys, and how it leaves it.
+//! A program at a terminal of its own: what it shows.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::fakes::Node;
 
@@ -18,10 +18,6 @@ const COMES_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) struct Terminal {
     child: Child,
-    keyboard: File,
-    /// The program's side, held open so that it can be looked at in the end.
-    slave: File,
-    before: Termios,
     shown: Receiver<Vec<u8>>,
     /// All that was shown so far.
     pub(crate) text: String,
@@ -43,17 +39,15 @@ impl Terminal {
             ws_ypixel: 0,
         };
         tcsetwinsize(&slave, size).unwrap();
-        let before = tcgetattr(&slave).unwrap();
         let child = std::process::Command::new(env!("CARGO_BIN_EXE_bulkhead"))
             .arg("--run-dir")
             .arg(node.run_dir())
             .args(arguments)
             .stdin(Stdio::from(slave.try_clone().unwrap()))
-            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave))
             .spawn()
             .unwrap();
-        let keyboard = File::from(master);
-        let mut screen = keyboard.try_clone().unwrap();
+        let mut screen = File::from(master);
         let (sender, shown) = channel();
         std::thread::spawn(move || {
             let mut part = [0; 4096];
@@ -65,20 +59,9 @@ impl Terminal {
         });
         Terminal {
             child,
-            keyboard,
-            slave,
-            before,
             shown,
             text: String::new(),
         }
-    }
-
-    pub(crate) fn press(&mut self, key: u8) {
-        self.keyboard.write_all(&[key]).unwrap();
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Waits until something is shown that was not shown before.
@@ -91,18 +74,6 @@ impl Terminal {
             let part = part.unwrap_or_else(|_| panic!("{words} is not shown: {}", self.text));
             self.text += &String::from_utf8_lossy(&part);
         }
-    }
-
-    /// Waits for the end, and that the terminal is as it was. Answers with the exit code.
-    pub(crate) fn end(mut self) -> i32 {
-        // The cursor is back, on the screen of before.
-        self.until_shown("\x1b[?25h\x1b[?1049l");
-        let code = self.child.wait().unwrap().code().unwrap();
-        let after = tcgetattr(&self.slave).unwrap();
-        assert_eq!(after.local_modes, self.before.local_modes);
-        assert_eq!(after.input_modes, self.before.input_modes);
-        assert_eq!(after.output_modes, self.before.output_modes);
-        code
     }
 }
 
