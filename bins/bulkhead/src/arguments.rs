@@ -32,7 +32,7 @@ Exit codes:
      for `policy check`: not allowed
   2  the command line is wrong
   3  a process of Bulkhead, or systemd where that supervises, does not answer
-  4  not permitted: run as root (`status` also works for members of statusGroup)
+  4  not permitted: run as root
   5  there is no such pod, container or process";
 
 /// Shows and steers a node that runs Bulkhead.

@@ -1,7 +1,6 @@
 //! The command line for people: what each process and each pod is doing and why.
 //!
-//! `arguments` is what can be typed, `connection` reaches the processes, `reader` reads the status for who is not root, and
-//! each command has a file of its own (`bundle` has those that systemd answers where it
+//! `arguments` is what can be typed, `connection` reaches the processes, and each command has a file of its own (`bundle` has those that systemd answers where it
 //! supervises, in the words of `systemd`): it asks, and a pure function renders. It
 //! holds no state and decides nothing about pods. What comes from elsewhere is shown on a
 //! terminal by `escape` alone: each command escapes the words that it prints, and `output`
@@ -23,7 +22,6 @@ mod pod_row;
 mod pods;
 mod policy;
 mod pulls;
-mod reader;
 mod status;
 mod systemd;
 mod table;

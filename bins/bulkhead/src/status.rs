@@ -15,7 +15,6 @@ use crate::connection::{Connection, Next, REOPEN, next};
 use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, beside_verdict};
-use crate::reader;
 use crate::table::{self, Cell, Tone};
 use crate::words::{age, mebibytes, timestamp};
 
@@ -31,15 +30,7 @@ pub(crate) async fn status(
     options: &StatusOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let client = match client(connection) {
-        Err(Failure::NotPermitted { source }) if !options.watch => {
-            let told = reader::status(connection.run_dir()).await?;
-            let status = told.ok_or(Failure::NotPermitted { source })?;
-            beside_verdict(print(&status, options.output, output))?;
-            return Ok(readiness(&status));
-        }
-        other => other?,
-    };
+    let client = client(connection)?;
     if options.watch {
         return watch(connection, client, options.output, output).await;
     }

@@ -75,9 +75,6 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
     check_owned_directory(&directories.state_dir)?;
     check_passable(&directories.state_dir)?;
     make(&directories.log_dir, 0o755)?;
-    make(&directories.process_logs(), 0o750)?;
-    // Above it others may write: /var/log is a group's on some distributions.
-    check_itself(&directories.process_logs())?;
     for row in PROCESSES {
         let path = directories.state(row.process);
         make(&path, 0o700)?;

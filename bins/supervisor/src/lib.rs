@@ -7,11 +7,10 @@
 //! - `launcher` starts one process, with its socket of `listeners`, in its `cgroups`,
 //!   with its `oom_score`; `degradation` and `egress` say what of that the machine does not
 //!   give; `notify` hears what it says, `fd_store` holds
-//!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
-//!   for `log_files` and `standard_error`;
+//!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output, for
+//!   `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
 //!   `record` (endings and restarts) and `memory`; a `command` is what it asks of the shell.
-//!   `status_readers` tells the status to people who are not root;
 //! - `start` is the way there: `flags`, `settings` (with `node_address` and
 //!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends;
 //! - `bundle` is what units of systemd have it do where systemd supervises.
@@ -32,7 +31,6 @@ mod fd_store;
 mod flags;
 mod launcher;
 mod listeners;
-mod log_files;
 mod log_pipe;
 mod memory;
 mod namespaces;
@@ -47,7 +45,6 @@ mod shell;
 mod snapshot;
 mod standard_error;
 mod start;
-mod status_readers;
 #[cfg(test)]
 mod unit_file;
 

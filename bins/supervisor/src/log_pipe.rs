@@ -1,9 +1,8 @@
 //! Standard output and error of a process: a pipe that the supervisor holds, so
 //! that the last words of a crash are kept.
 //!
-//! Lines go to the process's log file and to the supervisor's own standard error,
-//! neither of which is waited for, and the last of them stay in memory for the
-//! record of a crash.
+//! Lines go to the supervisor's own standard error, which is not waited for, and the
+//! last of them stay in memory for the record of a crash.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +15,6 @@ use tokio::time::{Duration, sleep};
 use topology::Process;
 
 use crate::failure::Failure;
-use crate::log_files::LogFiles;
 use crate::standard_error;
 
 /// Lines that the record of a crash keeps.
@@ -46,14 +44,11 @@ pub(crate) struct LogPipe {
 struct LogState {
     lines: LineSplitter,
     kept: VecDeque<String>,
-    files: LogFiles,
-    /// Lines that its file did not take.
-    unwritten: u64,
 }
 
 impl LogPipe {
     /// Makes the pipe.
-    pub(crate) fn open(process: Process, files: LogFiles) -> Result<LogPipe, Failure> {
+    pub(crate) fn open(process: Process) -> Result<LogPipe, Failure> {
         let system = |source: io::Error| Failure::System {
             action: "make a pipe",
             source,
@@ -64,8 +59,6 @@ impl LogPipe {
         let state = LogState {
             lines: LineSplitter::default(),
             kept: VecDeque::new(),
-            files,
-            unwritten: 0,
         };
         Ok(LogPipe {
             process,
@@ -130,24 +123,11 @@ impl LogPipe {
 
 impl LogState {
     fn take(&mut self, process: Process, line: String) {
-        self.write(process, &line);
         standard_error::show(format!("{process}: {line}\n").as_bytes());
         if self.kept.len() == KEPT_LINES {
             self.kept.pop_front();
         }
         self.kept.push_back(line);
-    }
-
-    fn write(&mut self, process: Process, line: &str) {
-        if self.unwritten > 0 {
-            let note = format!("({} lines not written)", self.unwritten);
-            if self.files.write(process, note) {
-                self.unwritten = 0;
-            }
-        }
-        if !self.files.write(process, line.to_owned()) {
-            self.unwritten = self.unwritten.saturating_add(1);
-        }
     }
 }
 
@@ -223,9 +203,7 @@ mod tests {
 
     #[tokio::test]
     async fn last_words_hold_what_was_written_just_before_the_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let files = LogFiles::open(directory.path(), &[Process::Pleg]).unwrap();
-        let pipe = LogPipe::open(Process::Pleg, files).unwrap();
+        let pipe = LogPipe::open(Process::Pleg).unwrap();
         for number in 0..KEPT_LINES + 5 {
             let line = format!("line {number}\n");
             nix::unistd::write(pipe.writer(), line.as_bytes()).unwrap();

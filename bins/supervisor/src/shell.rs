@@ -33,7 +33,6 @@ use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent,
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
-use crate::status_readers;
 
 /// How often files are looked at while a process waits for another
 /// configuration.
@@ -449,11 +448,6 @@ impl Shell {
         self.files.note();
         let new = settings::resolve_again(&self.flags, &self.settings.node)?;
         check_minimum(&self.degradations, &new.bulkhead.minimum_confinement)?;
-        if new.bulkhead.status_group != self.settings.bulkhead.status_group {
-            // With what the next start would end, nobody is to find out at the next boot.
-            status_readers::group(&new.bulkhead, self.launcher.identities())?;
-            tracing::warn!("statusGroup changed: it counts from the supervisor's next start on");
-        }
         let node_changed = new.node != self.settings.node;
         // Whether it changed or not: what is there may be lost or damaged.
         directories::write_node_config(&new.node, self.launcher.identities())?;

@@ -29,7 +29,6 @@ use crate::fd_store::FdStore;
 use crate::flags::Flags;
 use crate::launcher::{Launcher, Privileges, Shares};
 use crate::listeners::Listeners;
-use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
 use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
@@ -40,8 +39,7 @@ use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
 use crate::snapshot::Snapshot;
-use crate::status_readers::StatusReaders;
-use crate::{directories, preflight, settings, status_readers};
+use crate::{directories, preflight, settings};
 
 /// Runs the supervisor until it was stopped: opens what it needs, seals itself, serves.
 ///
@@ -67,8 +65,6 @@ struct Opened {
     /// Held to the end.
     instance: InstanceLock,
     listeners: Listeners,
-    /// Where members of `statusGroup` connect, if there is one.
-    status_readers: Option<StatusReaders>,
     shares: Shares,
     privileges: Privileges,
     /// What this machine does not give, for people.
@@ -88,8 +84,6 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
     let listeners = Listeners::open(config, &identities)?;
-    let group = status_readers::group(&settings.bulkhead, &identities)?;
-    let status_readers = StatusReaders::open(&config.directories.run_dir, group)?;
     let privileges = Privileges::find()?;
     let run_dir = &config.directories.run_dir;
     let (cgroups, unlimited) = Cgroups::open(run_dir, |process| config.runs(process));
@@ -105,7 +99,6 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     check_minimum(&degradations, &settings.bulkhead.minimum_confinement)?;
     Ok(Opened {
         listeners,
-        status_readers,
         shares: Shares {
             cgroups,
             oom_scores,
@@ -127,7 +120,6 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         identities,
         instance: _instance,
         listeners,
-        status_readers,
         shares,
         privileges,
         degradations,
@@ -154,10 +146,8 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             snapshots,
             commands: sender,
         };
-        let _readers = status_readers.map(|readers| tell_readers(readers, service.clone()));
         let server = answer(service, own_socket, &identities)?;
-        let log_files = LogFiles::open(&config.directories.process_logs(), &children(&config))?;
-        let logs = open_logs(&config, &log_files)?;
+        let logs = open_logs(&config)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
             fd_store: FdStore::default(),
@@ -179,9 +169,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             degradations,
             published,
         };
-        let outcome = Box::pin(shell.run(commands, server)).await;
-        log_files.finish();
-        outcome
+        Box::pin(shell.run(commands, server)).await
     });
     // A look at a state directory that hangs must not keep it from ending.
     runtime.shutdown_background();
@@ -232,29 +220,13 @@ fn answer(
     ))
 }
 
-/// Serves the readers of the status beside everything else: its failure is theirs only.
-fn tell_readers(readers: StatusReaders, service: Service) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let served = readers.serve(|| service.status()).await;
-        if let Err(error) = served {
-            tracing::error!(%error, "members of statusGroup cannot read the status");
-        }
-    }))
-}
-
-/// All that the node runs but the supervisor itself.
-fn children(config: &NodeConfig) -> Vec<Process> {
-    let all = Process::ALL.into_iter();
-    all.filter(|process| *process != Process::Supervisor && config.runs(*process))
-        .collect()
-}
-
-fn open_logs(
-    config: &NodeConfig,
-    files: &LogFiles,
-) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
-    let open = |process| Ok((process, Arc::new(LogPipe::open(process, files.clone())?)));
-    children(config).into_iter().map(open).collect()
+/// The pipe of each process that the node runs but the supervisor itself.
+fn open_logs(config: &NodeConfig) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
+    let children = Process::ALL.into_iter();
+    let children =
+        children.filter(|process| *process != Process::Supervisor && config.runs(*process));
+    let open = |process| Ok((process, Arc::new(LogPipe::open(process)?)));
+    children.map(open).collect()
 }
 
 fn pump(log: &Arc<LogPipe>) -> AbortOnDropHandle<()> {

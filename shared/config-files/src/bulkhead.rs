@@ -8,7 +8,6 @@
 //! pullCredentialsPath: /etc/bulkhead/pull-credentials.json
 //! localObjectsPath: /etc/bulkhead/objects
 //! minimumConfinement: [landlock, limits]
-//! statusGroup: bulkhead-status
 //! runtimeClasses:
 //!   vm: {handler: kata, overhead: {memory: 160Mi}}
 //! processes:
@@ -50,9 +49,6 @@ const RESTART_WAITS: std::ops::RangeInclusive<Duration> =
 /// Longest filter of log lines.
 const MAX_LOG_FILTER_BYTES: usize = 256;
 
-/// Longest name of a group.
-const MAX_GROUP_NAME_BYTES: usize = 256;
-
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkheadConfigError {
@@ -84,8 +80,6 @@ pub struct BulkheadConfig {
     pub runtime_classes: RuntimeClasses,
     /// What this node does not run without.
     pub minimum_confinement: BTreeSet<Protection>,
-    /// The group whose members may read the status; absent: nobody but root may.
-    pub status_group: Option<String>,
     processes: BTreeMap<Process, ProcessSettings>,
 }
 
@@ -109,7 +103,6 @@ struct FileFields {
     local_objects_path: Option<PathBuf>,
     runtime_classes: RuntimeClasses,
     minimum_confinement: BTreeSet<Protection>,
-    status_group: Option<String>,
     processes: BTreeMap<String, ProcessFields>,
 }
 
@@ -165,9 +158,6 @@ impl BulkheadConfig {
                 return Err(refused(field.to_owned(), reason));
             }
         }
-        if let Some(group) = &fields.status_group {
-            check_group_name(group).map_err(|reason| refused("statusGroup".to_owned(), reason))?;
-        }
         for (name, class) in &fields.runtime_classes {
             let at = format!("runtimeClasses.{name}");
             let problems = runtime_class_config_errors(name, class, &at);
@@ -182,7 +172,6 @@ impl BulkheadConfig {
             local_objects_path: fields.local_objects_path,
             runtime_classes: fields.runtime_classes,
             minimum_confinement: fields.minimum_confinement,
-            status_group: fields.status_group,
             ..BulkheadConfig::default()
         };
         for (name, fields) in fields.processes {
@@ -200,18 +189,6 @@ impl BulkheadConfig {
             config.processes.insert(process, settings);
         }
         Ok(config)
-    }
-}
-
-/// What no group is called is refused here, with the path of the field.
-fn check_group_name(name: &str) -> Result<(), String> {
-    let strange = |character: char| character.is_control() || "/:,".contains(character);
-    match name {
-        "" => Err("give the name of a group, or leave the field out".to_owned()),
-        _ if name.len() > MAX_GROUP_NAME_BYTES || name.contains(strange) => {
-            Err("this is not the name of a group".to_owned())
-        }
-        _ => Ok(()),
     }
 }
 
@@ -274,8 +251,6 @@ mod tests {
         assert_eq!(credentials.pull_credentials_path, Some("/a/b".into()));
         let objects = parse("localObjectsPath: /a/b").unwrap().local_objects_path;
         assert_eq!(objects, Some("/a/b".into()));
-        let group = parse("statusGroup: bulkhead-status").unwrap().status_group;
-        assert_eq!(group.as_deref(), Some("bulkhead-status"));
         let classes =
             "runtimeClasses: {vm: {handler: kata, overhead: {memory: 160Mi}}, c: {handler: crun}}";
         let classes = parse(classes).unwrap().runtime_classes;
@@ -305,9 +280,6 @@ mod tests {
                 "runtimeClasses: {vm: {handler: a, overhead: {cpu: x}}}",
                 "runtimeClasses.vm.overhead[cpu]",
             ),
-            ("statusGroup: ''", "statusGroup"),
-            ("statusGroup: [a]", "statusGroup"),
-            ("statusGroup: a:b", "statusGroup"),
             ("processes: {pleg: {openFile: 1}}", "openFile"),
             ("processes: {plegg: {}}", "processes.plegg"),
             ("processes: {supervisor: {}}", "processes.supervisor"),

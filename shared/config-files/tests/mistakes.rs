@@ -138,8 +138,8 @@ fn a_mistake_in_bulkheads_configuration_is_said_for_people() {
             "/b: minimumConfinement[0]: unknown variant `landlok`: did you mean landlock?",
         ),
         (
-            "statusGroup: 5",
-            "/b: statusGroup: expected a text, found the number 5: put it in quotation marks",
+            "policyPath: 5",
+            "/b: policyPath: expected a text, found the number 5: put it in quotation marks",
         ),
     ] {
         assert_eq!(of_bulkhead(body), expected, "{body}");

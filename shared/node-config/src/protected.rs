@@ -37,20 +37,15 @@ pub fn protected(
         note("the container runtime's socket", added);
     }
     let directories = &config.directories;
-    let logs = [
-        directories.process_logs(),
-        directories.pod_logs(),
-        directories.container_log_links(),
-    ];
+    let logs = [directories.pod_logs(), directories.container_log_links()];
     let policy_directory = config.policy_path.parent().unwrap_or(&config.policy_path);
     let paths = [
         (directories.run_dir.as_path(), "Bulkhead's run directory"),
         (&directories.state_dir, "Bulkhead's state directory"),
         (&directories.bin_dir, "Bulkhead's programs"),
         (&directories.root_dir, "the directory of all pods"),
-        (&logs[0], "the logs of Bulkhead's processes"),
-        (&logs[1], "the logs of all pods"),
-        (&logs[2], "the logs of all containers"),
+        (&logs[0], "the logs of all pods"),
+        (&logs[1], "the logs of all containers"),
         (policy_directory, "the directory of the node policy"),
         (
             &config.pull_credentials_path,
@@ -124,7 +119,6 @@ mod tests {
             "/run/bulkhead/pod-worker-pool.sock",
             "/var/lib/bulkhead",
             "/var/lib/kubelet/pods",
-            "/var/log/bulkhead",
             "/var/log/pods/x",
             "/var/log",
             "/usr/libexec/bulkhead/supervisor",

@@ -84,12 +84,6 @@ impl DirectoryLayout {
     pub fn container_log_links(&self) -> PathBuf {
         self.log_dir.join("containers")
     }
-
-    /// Logs of our own processes.
-    #[must_use]
-    pub fn process_logs(&self) -> PathBuf {
-        self.log_dir.join("bulkhead")
-    }
 }
 
 /// How containers' cgroups are named and made.

@@ -20,9 +20,7 @@ pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE, STATIC_IDS}
 pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
-pub use process::{
-    MACHINE_LACKS_FILE_NAME, Process, SOCKET_BACKLOG, STATUS_SOCKET_FILE_NAME, UnknownProcess,
-};
+pub use process::{MACHINE_LACKS_FILE_NAME, Process, SOCKET_BACKLOG, UnknownProcess};
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use sight::{Hidden, Sight};
 pub use table::{Edge, PROCESSES, edges, row};

@@ -10,8 +10,6 @@ pub enum Place {
     OwnState,
     /// The directories of all processes for what must survive a restart.
     ProcessStates,
-    /// The logs of all processes.
-    ProcessLogs,
     /// The programs of all processes.
     Programs,
     /// The files that an operator configures the node with, as the supervisor's command
@@ -59,7 +57,6 @@ impl Place {
             Place::RunDirectory => "run directory",
             Place::OwnState => "own state directory",
             Place::ProcessStates => "state directories of the processes",
-            Place::ProcessLogs => "logs of the processes",
             Place::Programs => "programs",
             Place::ConfigurationFiles => "configuration files",
             Place::Manifests => "manifests",

@@ -24,10 +24,6 @@ pub enum Process {
     CredentialProvider,
 }
 
-/// File name of the socket, below `<run-dir>`, on which the supervisor tells its status to
-/// the members of `statusGroup`.
-pub const STATUS_SOCKET_FILE_NAME: &str = "status.sock";
-
 /// File name, below `<run-dir>`, of what the machine does not give the services of the bundle,
 /// one a line.
 pub const MACHINE_LACKS_FILE_NAME: &str = "machine-lacks";

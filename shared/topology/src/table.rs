@@ -102,7 +102,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Place::RunDirectory,
                 "to make sockets anew and write the resolved configuration",
             ),
-            write(Place::ProcessLogs, "to keep what the others print"),
             write(
                 Place::ProcessStates,
                 "to see what the others keep, and remove too much",

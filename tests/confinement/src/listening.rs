@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use topology::{Process, STATUS_SOCKET_FILE_NAME};
+use topology::Process;
 
 /// `__SO_ACCEPTCON`, the one flag that `/proc/net/unix` tells.
 const LISTENS: &str = "00010000";
@@ -63,15 +63,11 @@ impl Listening {
     }
 
     /// What is not as it is to be: each has one, bound to its own name; the supervisor has
-    /// those of all that run, each once, and perhaps that of its readers.
+    /// those of all that run, each once.
     pub(crate) fn faults(&self, process: Process) -> Vec<String> {
         let own = process.socket_file_name();
         let of_all: Vec<String> = match process {
-            Process::Supervisor => {
-                let names = Process::ALL.map(Process::socket_file_name);
-                let readers = STATUS_SOCKET_FILE_NAME.to_owned();
-                names.into_iter().chain([readers]).collect()
-            }
+            Process::Supervisor => Process::ALL.map(Process::socket_file_name).into(),
             _ => vec![own.clone()],
         };
         let mut faults = Vec::new();
@@ -154,9 +150,6 @@ mod tests {
         let names = Process::ALL.map(|process| format!("/run/{process}.sock.new"));
         let mut paths: Vec<&str> = names.iter().map(String::as_str).collect();
         let faults = |paths: &[&str]| faults(Process::Supervisor, paths);
-        assert_eq!(faults(&paths), 0);
-        let readers = format!("/run/{STATUS_SOCKET_FILE_NAME}");
-        paths.push(&readers);
         assert_eq!(faults(&paths), 0);
         for another in [paths[1], "/run/another.sock", ""] {
             let more = [&paths[..], &[another]].concat();

@@ -41,7 +41,6 @@ mod restart_policy;
 mod runtime_faults;
 mod security;
 mod sidecars;
-mod status_group;
 mod sub_paths;
 mod troubles;
 mod volumes;

@@ -204,17 +204,17 @@ fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
         .filter(|held| !is_listed(&config, held))
         .collect();
     assert!(unlisted.is_empty(), "{unlisted:#?}");
-    // The looks see what there is: logs are held all the time, to write.
-    let log = ground.bulkhead.paths().log.join("bulkhead/pleg.log");
-    let mut log = Held {
+    // The looks see what there is: the lock is held all the time, to write.
+    let lock = ground.bulkhead.paths().run.join("supervisor.lock");
+    let mut lock = Held {
         process: Process::Supervisor,
-        path: fs::canonicalize(&log).with_context(|| log.display().to_string())?,
+        path: fs::canonicalize(&lock).with_context(|| lock.display().to_string())?,
         access: Access::Write,
     };
-    assert!(seen.contains(&log), "{seen:#?}");
+    assert!(seen.contains(&lock), "{seen:#?}");
     // And what another process holds is not listed for it.
-    log.process = Process::Pleg;
-    assert!(!is_listed(&config, &log));
+    lock.process = Process::Pleg;
+    assert!(!is_listed(&config, &lock));
     Ok(())
 }
 

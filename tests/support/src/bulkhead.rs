@@ -526,12 +526,15 @@ impl BulkheadInstance {
     /// The log of one part so far.
     #[must_use]
     pub fn log(&self, process: Process) -> String {
-        let path = match process {
-            Process::Supervisor => self.supervisor_log_path(),
-            part => self.paths.log.join("bulkhead").join(format!("{part}.log")),
-        };
+        let path = self.supervisor_log_path();
         let in_node = self.node.run(|| fs::read(path)).and_then(|result| result);
-        String::from_utf8_lossy(&in_node.unwrap_or_default()).into_owned()
+        let all = String::from_utf8_lossy(&in_node.unwrap_or_default()).into_owned();
+        if process == Process::Supervisor {
+            return all;
+        }
+        let own = format!("{process}: ");
+        let lines = all.lines().filter_map(|line| line.strip_prefix(&own));
+        lines.map(|line| format!("{line}\n")).collect()
     }
 
     /// The last lines of every part's log, for reports.

@@ -46,7 +46,7 @@ users_have_their_numbers() {
 starts_at_boot() { systemctl is-enabled bulkhead.service || systemctl is-enabled bulkhead.target; }
 nothing_is_left() {
     local place
-    for place in /etc/bulkhead /var/lib/bulkhead /var/log/bulkhead /run/bulkhead /usr/libexec/bulkhead \
+    for place in /etc/bulkhead /var/lib/bulkhead /run/bulkhead /usr/libexec/bulkhead \
         /etc/systemd/logind.conf.d/99-bulkhead.conf; do
         [ ! -e "$place" ] || return
     done

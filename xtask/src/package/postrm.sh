@@ -5,7 +5,7 @@ if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
 fi
 if [ "$1" = purge ]; then
-    rm -rf /var/lib/bulkhead /var/log/bulkhead /run/bulkhead
+    rm -rf /var/lib/bulkhead /run/bulkhead
     # pod-worker-pool makes it where a shutdown of the node waits for pods.
     rm -f /etc/systemd/logind.conf.d/99-bulkhead.conf
 fi

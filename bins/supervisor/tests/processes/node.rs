@@ -231,10 +231,11 @@ impl Node {
 
     /// The number behind `text` in what a process wrote last, once there is one.
     pub(crate) async fn last_number_logged(&self, process: Process, text: &str) -> u32 {
-        let path = self.path("log/bulkhead").join(format!("{process}.log"));
+        let own = format!("{process}: ");
         let found = || {
-            let log = fs::read_to_string(&path).unwrap_or_default();
-            let line = log.lines().rev().find_map(|line| line.split(text).nth(1));
+            let log = self.errors();
+            let mut lines = log.lines().rev().filter(|line| line.starts_with(&own));
+            let line = lines.find_map(|line| line.split(text).nth(1));
             line.and_then(|rest| rest.parse().ok())
         };
         self.until(|| found().is_some()).await;

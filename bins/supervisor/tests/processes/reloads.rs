@@ -64,30 +64,6 @@ async fn a_configuration_that_cannot_be_written_whole_is_written_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_reload_refuses_a_group_of_readers_with_which_the_next_start_would_end() {
-    let mut node = Node::prepare();
-    let path = node.path("bulkhead.yaml");
-    let ask_for = |fields: &str| {
-        let header = "apiVersion: bulkhead/v1\nkind: BulkheadConfiguration\n";
-        fs::write(&path, format!("{header}{fields}\n")).unwrap();
-    };
-    ask_for("");
-    node.start_with(|command| {
-        command.arg("--bulkhead-config").arg(&path);
-    })
-    .await;
-    for group in ["bulkhead-statsu", "root"] {
-        ask_for(&format!("statusGroup: {group}"));
-        let refused = reload(&node).await.unwrap_err();
-        assert!(refused.contains("statusGroup"), "{refused}");
-        assert!(refused.contains(group), "{refused}");
-    }
-    // One that every Debian has.
-    ask_for("statusGroup: users");
-    reload(&node).await.unwrap();
-}
-
-#[tokio::test]
 async fn during_an_ordered_stop_nothing_is_reloaded() {
     let mut node = Node::ready().await;
     let before = node.wait_for(all_ready).await;

@@ -126,12 +126,6 @@ async fn behave(process: &str, words: &[&str]) {
             () = serve(process) => {}
             () = pass_on(Path::new(path)) => {}
         },
-        ["talk", lines] => {
-            for number in 1..=lines.parse::<u32>().unwrap() {
-                eprintln!("{process} says line {number} of its {lines} lines");
-            }
-            serve(process).await;
-        }
         ["flood"] => {
             notify("READY=1");
             // The socket blocks when its queue is full: no busy loop for ever.
