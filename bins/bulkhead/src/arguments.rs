@@ -155,8 +155,8 @@ Examples:
   bulkhead logs --previous web             of the instance before
   bulkhead logs --since 15m --timestamps web
 
-Files of a log that were rotated and compressed are read too. On a terminal nothing
-in a log can steer it: colours are kept, other control characters are shown.")]
+On a terminal nothing in a log can steer it: colours are kept, other control characters
+are shown.")]
 pub(crate) struct LogsOptions {
     /// Which pods.
     #[arg(required_unless_present = "selector", value_name = "POD")]

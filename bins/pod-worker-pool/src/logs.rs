@@ -1,12 +1,11 @@
 //! Containers' logs: the files that the runtime writes in CRI format, read from their
-//! beginning or near their end, and on while the container writes; and how they are
-//! rotated.
+//! beginning or near their end, and on while the container writes, as a kubelet reads
+//! them: without what was rotated before; and how they are rotated.
 //!
 //! Not here: which attempt of a container is meant, who may read, and the making of a
 //! rotation, which is `log_rotation`.
 
 mod line;
-mod parts;
 pub(crate) mod reader;
 pub(crate) mod rotated;
 mod tail;

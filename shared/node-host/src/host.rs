@@ -57,12 +57,11 @@ pub enum LogChange {
 /// One opened log file. It stays the same file while others rotate it.
 #[async_trait]
 pub trait LogFile: Send + Sync {
-    /// Bytes in it now; `None` for one that is compressed, since nothing tells but
-    /// reading it.
-    async fn size(&self) -> Result<Option<u64>, NodeError>;
+    /// Bytes in it now.
+    async fn size(&self) -> Result<u64, NodeError>;
 
     /// At most `length` bytes of what the container wrote from `offset` on; fewer at its
-    /// end. A compressed one is read fast only from its beginning on.
+    /// end.
     async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError>;
 
     /// Tells this file from one that took its place under its name.
@@ -228,14 +227,6 @@ pub trait Logs: Send + Sync {
         pod: &PodIdentity,
         container: &str,
         attempt: u32,
-    ) -> Result<Option<Box<dyn LogFile>>, NodeError>;
-
-    /// Opens a file beside a log, by its name as [`Logs::rotated_logs`] gives it; `None`
-    /// when there is none.
-    async fn open_rotated_log(
-        &self,
-        log: &LogTarget,
-        name: &str,
     ) -> Result<Option<Box<dyn LogFile>>, NodeError>;
 
     /// How big each of these logs is, in their order.

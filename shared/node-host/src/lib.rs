@@ -6,7 +6,6 @@
 
 mod blocking;
 mod cgroup;
-mod compressed_log;
 mod descriptor;
 mod directory;
 mod error;

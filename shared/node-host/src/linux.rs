@@ -435,16 +435,6 @@ impl Logs for LinuxNode {
         Ok(opened.map(|log| Box::new(log) as Box<dyn LogFile>))
     }
 
-    async fn open_rotated_log(
-        &self,
-        log: &LogTarget,
-        name: &str,
-    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-        let (log, name) = (log.clone(), name.to_owned());
-        self.run(move |node| rotated_logs::open(node, &log, &name))
-            .await
-    }
-
     async fn log_sizes(&self, logs: &[LogTarget]) -> Result<Vec<LogSize>, NodeError> {
         let logs = logs.to_vec();
         self.run_in_turn(LOG_SIZES, move |node| {

@@ -43,8 +43,8 @@ impl OpenedLog {
 
 #[async_trait]
 impl LogFile for OpenedLog {
-    async fn size(&self) -> Result<Option<u64>, NodeError> {
-        self.run(|file| file.metadata().map(|metadata| Some(metadata.len())))
+    async fn size(&self) -> Result<u64, NodeError> {
+        self.run(|file| file.metadata().map(|metadata| metadata.len()))
             .await
     }
 

@@ -11,11 +11,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use pod::identity::check_container_name;
 
-use crate::compressed_log::CompressedLog;
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
-use crate::host::{LogChange, LogFile, LogSize, LogTarget};
-use crate::opened_log::OpenedLog;
+use crate::host::{LogChange, LogSize, LogTarget};
 use crate::pod_logs::{file_name, of_container};
 use crate::shared::Shared;
 
@@ -49,27 +47,6 @@ pub(super) fn list(node: &Shared, log: &LogTarget) -> Result<Vec<String>, NodeEr
     Ok(names
         .filter_map(|name| name.strip_prefix(&prefix).map(str::to_owned))
         .collect())
-}
-
-/// Opens a file beside a log.
-pub(super) fn open(
-    node: &Shared,
-    log: &LogTarget,
-    name: &str,
-) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-    let Some(directory) = directory(node, log)? else {
-        return Ok(None);
-    };
-    let is_compressed = name.ends_with(COMPRESSED);
-    let name = format!("{}.{name}", file_name(log.attempt));
-    let Some(file) = directory.open_file(&name)? else {
-        return Ok(None);
-    };
-    let path = directory.path().join(name);
-    Ok(Some(match is_compressed {
-        true => Box::new(CompressedLog::new(file, path)?),
-        false => Box::new(OpenedLog::new(file, path)?),
-    }))
 }
 
 /// Makes a step of a log's rotation; of a compression its end, after [`compress`].

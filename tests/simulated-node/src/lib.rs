@@ -487,14 +487,6 @@ impl Logs for MemoryHost {
         Ok(None)
     }
 
-    async fn open_rotated_log(
-        &self,
-        _log: &LogTarget,
-        _name: &str,
-    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-        Ok(None)
-    }
-
     async fn log_sizes(&self, logs: &[LogTarget]) -> Result<Vec<LogSize>, NodeError> {
         let state = self.state();
         let size = |log| match state.log_files.get(log) {

@@ -1,15 +1,14 @@
-//! Reads one log from a position on, through all of its files, and follows it: to its
-//! end, into the file that takes its place when it is rotated, and until its container has
-//! ended.
+//! Reads one log from a position on, and follows it: to its end, into the file that takes
+//! its place when it is rotated, and until its container has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use node_host::{Logs, NodeError};
+use node_host::{LogFile, Logs, NodeError};
 
 use super::line::{self, LogStream};
-use super::parts::{Part, Parts};
+use super::tail::start_of_last;
 use super::{LogChunk, LogError, LogOptions, LogTarget};
 
 /// How much of the file is read at a time.
@@ -42,14 +41,21 @@ pub(crate) fn read_log(
 }
 
 struct Reader {
-    parts: Parts,
+    host: Arc<dyn Logs>,
+    target: LogTarget,
     options: LogOptions,
     is_running: Arc<dyn Fn() -> bool + Send + Sync>,
-    opened: Option<Part>,
+    opened: Option<Opened>,
     /// What was read and not yet handed on.
     pending: Pending,
     /// Whether a line of each stream has begun and not ended.
     open_lines: OpenLines,
+}
+
+struct Opened {
+    log: Box<dyn LogFile>,
+    /// Up to where it was read.
+    position: u64,
 }
 
 #[derive(Default)]
@@ -78,7 +84,7 @@ impl OpenLines {
 
 /// What to do at the end of a file.
 enum AtEnd {
-    /// There is more, in this file or in another one.
+    /// There is more, in this file or in the one that took its place.
     More,
     Wait,
     Over,
@@ -92,7 +98,8 @@ impl Reader {
         is_running: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Reader {
         Reader {
-            parts: Parts::new(host, target),
+            host,
+            target,
             options,
             is_running,
             opened: None,
@@ -127,11 +134,12 @@ impl Reader {
     async fn open_first(&mut self) -> Result<bool, LogError> {
         loop {
             let was_running = self.options.follow && (self.is_running)();
-            self.opened = match self.options.tail_lines {
-                Some(lines) => self.parts.start_of_last(lines).await?,
-                None => self.parts.beginning().await?,
-            };
-            if self.opened.is_some() {
+            if let Some(log) = self.open().await? {
+                let position = match self.options.tail_lines {
+                    Some(lines) => start_of_last(&*log, lines).await?,
+                    None => 0,
+                };
+                self.opened = Some(Opened { log, position });
                 return Ok(true);
             }
             if !self.options.follow {
@@ -139,7 +147,7 @@ impl Reader {
                     pod,
                     container,
                     attempt,
-                } = self.parts.target().clone();
+                } = self.target.clone();
                 return Err(LogError::NotFound {
                     pod,
                     container,
@@ -153,22 +161,22 @@ impl Reader {
         }
     }
 
+    /// Opens what has the log's name now.
+    async fn open(&self) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        let LogTarget {
+            pod,
+            container,
+            attempt,
+        } = &self.target;
+        self.host.open_log(pod, container, *attempt).await
+    }
+
     /// Reads on; whether there was anything.
     async fn read_more(&mut self) -> Result<bool, NodeError> {
         let Some(opened) = &mut self.opened else {
             return Ok(false);
         };
-        let read = opened.log.read_at(opened.position, READ_BYTES).await;
-        let bytes = match (read, opened.log.size().await?) {
-            (Ok(bytes), _) => bytes,
-            // What is left of a damaged file does not keep the newer ones back.
-            (Err(error), None) => {
-                let error = telemetry::chain(&error);
-                tracing::warn!(error, "a rotated log is not read to its end");
-                Vec::new()
-            }
-            (Err(error), Some(_)) => return Err(error),
-        };
+        let bytes = opened.log.read_at(opened.position, READ_BYTES).await?;
         opened.position += bytes.len() as u64;
         self.pending.push(&bytes);
         Ok(!bytes.is_empty())
@@ -177,16 +185,17 @@ impl Reader {
     /// The end of the file is reached. `was_running`: the container may have written
     /// more since then.
     async fn at_end(&mut self, was_running: bool) -> Result<AtEnd, NodeError> {
-        let Some(opened) = &mut self.opened else {
-            return Ok(AtEnd::Over);
-        };
-        if opened.is_current() && !self.options.follow {
+        if !self.options.follow {
             return Ok(AtEnd::Over);
         }
         // Looked for before the last look at this one: once there is another, this one
         // has all that it ever will.
-        let next = self.parts.after(opened).await?;
-        let size = opened.log.size().await?.unwrap_or(opened.position);
+        let named = self.open().await?;
+        let Some(opened) = &mut self.opened else {
+            return Ok(AtEnd::Over);
+        };
+        let next = named.filter(|named| named.identity() != opened.log.identity());
+        let size = opened.log.size().await?;
         if size > opened.position {
             return Ok(AtEnd::More);
         }
@@ -197,12 +206,12 @@ impl Reader {
             return Ok(AtEnd::More);
         }
         match next {
-            Some(next) => {
-                *opened = next;
+            Some(log) => {
+                *opened = Opened { log, position: 0 };
                 self.pending = Pending::default();
                 Ok(AtEnd::More)
             }
-            None if self.options.follow && was_running => Ok(AtEnd::Wait),
+            None if was_running => Ok(AtEnd::Wait),
             None => Ok(AtEnd::Over),
         }
     }

@@ -24,18 +24,18 @@ const TEMPORARY: &str = ".tmp";
 const TIME: &str = "%Y%m%d-%H%M%S";
 
 /// Whether a file is compressed.
-pub(crate) fn is_compressed(name: &str) -> bool {
+fn is_compressed(name: &str) -> bool {
     name.ends_with(COMPRESSED)
 }
 
 /// The name of a file before it was compressed: that of its rotation.
-pub(crate) fn rotation(name: &str) -> &str {
+fn rotation(name: &str) -> &str {
     name.strip_suffix(COMPRESSED).unwrap_or(name)
 }
 
 /// The files with a part of the log, oldest first. Others are left from a compression
 /// that was cut short.
-pub(crate) fn in_use(names: &[String]) -> Vec<String> {
+fn in_use(names: &[String]) -> Vec<String> {
     let mut used: Vec<_> = names.iter().filter(|name| is_used(name, names)).collect();
     used.sort();
     used.into_iter().cloned().collect()

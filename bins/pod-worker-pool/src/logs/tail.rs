@@ -12,91 +12,19 @@ const BLOCK_BYTES: u64 = 64 << 10;
 /// container's: time, stream and tags need less.
 const HEAD_BYTES: usize = 128;
 
-/// What the search for the last lines came to in one file of a log.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// They begin here.
-    At(u64),
-    /// They begin before this file, which has so many of them.
-    Before {
-        /// The lines.
-        lines: u64,
-    },
+/// Where the last `lines` lines of the container's begin in its log. The parts of a
+/// broken-up line are one line, and so is one that has not ended yet.
+pub(super) async fn start_of_last(log: &dyn LogFile, lines: u64) -> Result<u64, NodeError> {
+    let size = log.size().await?;
+    from_the_end(log, size, lines).await
 }
 
-/// Where the last `lines` lines of the container's begin in a file of its log. The parts
-/// of a broken-up line are one line. One that has not ended yet is one in the newest
-/// file; in another it goes on in the file after it, and counts there.
-pub(super) async fn start_of_last(
-    log: &dyn LogFile,
-    is_newest: bool,
-    lines: u64,
-) -> Result<Found, NodeError> {
-    match log.size().await? {
-        Some(size) => from_the_end(log, size, is_newest, lines).await,
-        None => from_the_beginning(log, lines).await,
-    }
-}
-
-/// In a compressed file, which is read forwards only: the lines are counted first.
-async fn from_the_beginning(log: &dyn LogFile, lines: u64) -> Result<Found, NodeError> {
-    let mut total = 0_u64;
-    for_each_end(log, |_| {
-        total += 1;
-        true
-    })
-    .await?;
-    let Some(mut skipped) = total.checked_sub(lines).filter(|skipped| *skipped > 0) else {
-        return Ok(Found::Before { lines: total });
-    };
-    let mut start = 0;
-    for_each_end(log, |end| {
-        start = end;
-        skipped -= 1;
-        skipped > 0
-    })
-    .await?;
-    Ok(Found::At(start))
-}
-
-/// Tells where each of the container's lines ends, until it answers with `false`.
-async fn for_each_end(
-    log: &dyn LogFile,
-    mut tell: impl FnMut(u64) -> bool,
-) -> Result<(), NodeError> {
-    let length = usize::try_from(BLOCK_BYTES).unwrap_or(usize::MAX);
-    let (mut position, mut head) = (0, Vec::new());
-    loop {
-        let block = log.read_at(position, length).await?;
-        if block.is_empty() {
-            return Ok(());
-        }
-        for piece in block.split_inclusive(|byte| *byte == b'\n') {
-            position += piece.len() as u64;
-            let room = HEAD_BYTES.saturating_sub(head.len());
-            head.extend(piece.iter().take(room).filter(|byte| **byte != b'\n'));
-            if piece.ends_with(b"\n") {
-                if ends_a_line(&head) && !tell(position) {
-                    return Ok(());
-                }
-                head.clear();
-            }
-        }
-    }
-}
-
-async fn from_the_end(
-    log: &dyn LogFile,
-    size: u64,
-    is_newest: bool,
-    lines: u64,
-) -> Result<Found, NodeError> {
+async fn from_the_end(log: &dyn LogFile, size: u64, lines: u64) -> Result<u64, NodeError> {
     let mut search = Search {
         wanted: lines,
         seen: 0,
         later: size,
         line_end: None,
-        is_newest,
     };
     // What follows the block at hand, for a line that begins at its very end.
     let mut following = Vec::new();
@@ -107,20 +35,17 @@ async fn from_the_end(
         let mut block = log.read_at(start, own).await?;
         if block.len() < own {
             // Somebody made it shorter: then what is left is shown whole.
-            return Ok(Found::At(0));
+            return Ok(0);
         }
         block.extend_from_slice(&following);
         if let Some(found) = search.block(&block, own, start) {
-            return Ok(Found::At(found));
+            return Ok(found);
         }
         block.truncate(HEAD_BYTES);
         following = block;
         end = start;
     }
-    Ok(match search.line(0, &following) {
-        Some(found) => Found::At(found),
-        None => Found::Before { lines: search.seen },
-    })
+    Ok(search.line(0, &following).unwrap_or(0))
 }
 
 /// Goes over the lines of the file from the last one backwards.
@@ -133,8 +58,6 @@ struct Search {
     /// Where the line at hand ends; absent before the last line end is met. What comes
     /// after that is still being written.
     line_end: Option<u64>,
-    /// Whether a line that has not ended is one.
-    is_newest: bool,
 }
 
 impl Search {
@@ -166,7 +89,7 @@ impl Search {
         self.line_end?;
         let text = &text[..text.len().min(HEAD_BYTES)];
         let text = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let is_open = self.is_newest && self.seen == 0;
+        let is_open = self.seen == 0;
         if ends_a_line(text) || is_open {
             if self.seen == self.wanted {
                 return Some(self.later);
@@ -185,13 +108,8 @@ mod tests {
 
     async fn tail(text: &str, lines: u64) -> String {
         let log = MemoryLog::new(text.as_bytes());
-        match start_of_last(&log, true, lines).await.unwrap() {
-            Found::At(start) => text[usize::try_from(start).unwrap()..].to_owned(),
-            Found::Before { lines: found } => {
-                assert!(found <= lines, "{found} of {lines}");
-                text.to_owned()
-            }
-        }
+        let start = start_of_last(&log, lines).await.unwrap();
+        text[usize::try_from(start).unwrap()..].to_owned()
     }
 
     const LOG: &str = "t stdout F one\nt stdout P two-\nt stdout F two\nt stderr F three\n";
@@ -241,41 +159,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_older_files_a_line_that_has_not_ended_counts_in_the_next_one() {
-        let open = "t stdout F a\nt stdout F b\nt stdout P c-\n";
-        let at = |text: &str| Found::At(open.find(text).unwrap() as u64);
-        let huge = format!("t stdout F {}\n{open}", "x".repeat(3 << 16));
-        for (wanted, expected) in [
-            (0, at("t stdout P c-")),
-            (1, at("t stdout F b")),
-            (2, Found::Before { lines: 2 }),
-            (3, Found::Before { lines: 2 }),
-            (u64::MAX, Found::Before { lines: 2 }),
-        ] {
-            for log in [
-                MemoryLog::new(open.as_bytes()),
-                MemoryLog::compressed(open.as_bytes()),
-            ] {
-                let found = start_of_last(&log, false, wanted).await.unwrap();
-                assert_eq!(found, expected, "{wanted}");
-            }
-        }
-        for log in [
-            MemoryLog::new(huge.as_bytes()),
-            MemoryLog::compressed(huge.as_bytes()),
-        ] {
-            let start = (huge.len() - open.len()) as u64;
-            let found = start_of_last(&log, false, 2).await.unwrap();
-            assert_eq!(found, Found::At(start));
-            let found = start_of_last(&log, false, 5).await.unwrap();
-            assert_eq!(found, Found::Before { lines: 3 });
-        }
-    }
-
-    #[tokio::test]
     async fn a_log_that_shrinks_meanwhile_is_shown_whole() {
         let log = MemoryLog::new(b"t stdout F x\n");
-        let found = from_the_end(&log, 1 << 20, true, 1).await.unwrap();
-        assert_eq!(found, Found::At(0));
+        let found = from_the_end(&log, 1 << 20, 1).await.unwrap();
+        assert_eq!(found, 0);
     }
 }

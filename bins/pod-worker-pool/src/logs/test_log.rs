@@ -1,6 +1,5 @@
 //! A node that has nothing but logs, in memory.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -11,22 +10,12 @@ use pod::PodIdentity;
 #[derive(Debug, Clone)]
 pub(super) struct MemoryLog {
     bytes: Arc<Mutex<Vec<u8>>>,
-    is_compressed: bool,
 }
 
 impl MemoryLog {
     pub(super) fn new(bytes: &[u8]) -> MemoryLog {
         MemoryLog {
             bytes: Arc::new(Mutex::new(bytes.to_vec())),
-            is_compressed: false,
-        }
-    }
-
-    /// One that does not tell how big it is.
-    pub(super) fn compressed(bytes: &[u8]) -> MemoryLog {
-        MemoryLog {
-            is_compressed: true,
-            ..MemoryLog::new(bytes)
         }
     }
 
@@ -44,9 +33,8 @@ impl MemoryLog {
 
 #[async_trait]
 impl LogFile for MemoryLog {
-    async fn size(&self) -> Result<Option<u64>, NodeError> {
-        let size = self.bytes.lock().unwrap().len() as u64;
-        Ok((!self.is_compressed).then_some(size))
+    async fn size(&self) -> Result<u64, NodeError> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
     }
 
     async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError> {
@@ -64,30 +52,6 @@ impl LogFile for MemoryLog {
 #[derive(Debug, Clone, Default)]
 pub(super) struct LogNode {
     pub(super) current: Arc<Mutex<Option<MemoryLog>>>,
-    /// What was rotated of it, by name.
-    pub(super) rotated: Arc<Mutex<BTreeMap<String, MemoryLog>>>,
-}
-
-impl LogNode {
-    /// There is a file beside the log.
-    pub(super) fn add(&self, name: &str, log: MemoryLog) {
-        self.rotated.lock().unwrap().insert(name.to_owned(), log);
-    }
-
-    /// Renames the log.
-    pub(super) fn set_aside(&self, name: &str) {
-        let log = self.current.lock().unwrap().take();
-        let mut rotated = self.rotated.lock().unwrap();
-        rotated.extend(log.map(|log| (name.to_owned(), log)));
-    }
-
-    /// Compresses a file.
-    pub(super) fn compress(&self, name: &str) {
-        let mut rotated = self.rotated.lock().unwrap();
-        let log = rotated.remove(name).unwrap();
-        let bytes = log.bytes.lock().unwrap();
-        rotated.insert(format!("{name}.gz"), MemoryLog::compressed(&bytes));
-    }
 }
 
 /// This node has only logs that are read.
@@ -112,16 +76,7 @@ impl Logs for LogNode {
     }
 
     async fn rotated_logs(&self, _log: &LogTarget) -> Result<Vec<String>, NodeError> {
-        Ok(self.rotated.lock().unwrap().keys().cloned().collect())
-    }
-
-    async fn open_rotated_log(
-        &self,
-        _log: &LogTarget,
-        name: &str,
-    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-        let log = self.rotated.lock().unwrap().get(name).cloned();
-        Ok(log.map(|log| Box::new(log) as Box<dyn LogFile>))
+        unasked()
     }
 
     async fn change_log(&self, _log: &LogTarget, _change: LogChange) -> Result<(), NodeError> {

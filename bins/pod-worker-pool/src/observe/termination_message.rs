@@ -90,7 +90,7 @@ async fn read_log_end(
     let Some(log) = host.open_log(pod, container, restart_count).await? else {
         return Ok(Vec::new());
     };
-    let size = log.size().await?.unwrap_or(0);
+    let size = log.size().await?;
     let start = size.saturating_sub(MAX_LOG_READ_BYTES as u64);
     log.read_at(start, MAX_LOG_READ_BYTES).await
 }

@@ -376,7 +376,7 @@ async fn logs_are_found_by_attempt_and_removed_with_their_rotations_and_link() {
     }
     assert_eq!(node.last_log_attempt(&pod, "c").await.unwrap(), Some(10));
     let log = node.open_log(&pod, "c", 1).await.unwrap().unwrap();
-    assert_eq!(log.size().await.unwrap(), Some(5));
+    assert_eq!(log.size().await.unwrap(), 5);
     assert_eq!(log.read_at(2, 100).await.unwrap(), b"log");
 
     for _ in 0..2 {
