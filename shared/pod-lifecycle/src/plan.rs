@@ -64,7 +64,8 @@ pub use container_stop::pod_grace;
 pub use containers::restarted_after_kill;
 pub use describe::{Circumstances, describe, describe_termination};
 pub use facts::{
-    Facts, Goal, NOT_APPLIED_REASON, ProbeVerdicts, REFUSED_REASON, Refused, Settings,
+    Facts, Goal, NOT_APPLIED_REASON, NOT_OFFERED_REASON, ProbeVerdicts, REFUSED_REASON, Refused,
+    Settings,
 };
 pub use go_duration::go_duration;
 pub use round::{current_round, left_of_earlier};

@@ -1,5 +1,6 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
+mod api_pods;
 mod begun_anew;
 mod changed_pods;
 mod chaos;

@@ -67,8 +67,8 @@ pub(super) enum Announcement {
     BackOff(String),
     /// It is stopped with its pod.
     Stopping(String),
-    /// A newer version is not applied, as this message says.
-    NotApplied(String),
+    /// Something of the pod is withheld, as this message says.
+    Withheld(String),
     /// What containers run with is being changed.
     Resize,
 }

@@ -2,11 +2,11 @@
 
 use clock::UnixNanos;
 use local_objects::has_found_claim;
-use pod::{PodExt, PodIdentity};
+use pod::{Pod, PodExt, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{self, Circumstances, Goal, NOT_APPLIED_REASON, Plan, Work};
+use pod_lifecycle::plan::{self, Circumstances, Goal, NOT_OFFERED_REASON, Plan, Refused, Work};
 
 use super::context::StepContext;
 use super::error::{Retry, StepError};
@@ -40,13 +40,17 @@ pub(super) async fn sync(
     let objects = context.objects.known(&source_pod);
     let pod = local_objects::with_claimed_volumes(&source_pod, &objects);
     let refused = context.policy.judge_and_register(desired, &pod);
+    let waits = not_offered(desired, &pod);
+    if let Some(waits) = &waits {
+        announce(context, desired.identity(), waits.clone(), memory);
+    }
     let has_room = !input.resize_is_pending;
     let pod = match resize::in_force(context, desired.identity(), pod, has_room, memory).await {
         Ok(pod) => pod,
         Err(error) => return failed(context, desired.identity(), error),
     };
     let target = Target {
-        refused,
+        refused: refused.or(waits),
         identity: desired.identity(),
         source_pod: &source_pod,
         pod: &pod,
@@ -55,12 +59,29 @@ pub(super) async fn sync(
     };
     memory.pulls.retain_wanted(target.pod);
     if !desired.left().is_empty() {
-        announce_not_applied(context, &target, plan::not_applied(desired.left()), memory);
+        announce(
+            context,
+            target.identity,
+            plan::not_applied(desired.left()),
+            memory,
+        );
     }
     match converge_in_time(context, &target, input, memory).await {
         Ok(outcome) => outcome,
         Err(error) => failed(context, target.identity, error),
     }
+}
+
+/// What the pod asks for and the node does not offer: nothing of it is started. A pod from a
+/// manifest with that is refused by its source.
+fn not_offered(desired: &DesiredPod, pod: &Pod) -> Option<Refused> {
+    let unmet = pod_validation::unmet(pod, desired.document().source());
+    let unmet: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+    (!unmet.is_empty()).then(|| Refused {
+        reason: NOT_OFFERED_REASON,
+        message: unmet.join("; "),
+        ends_what_runs: false,
+    })
 }
 
 fn failed(context: &StepContext, identity: &PodIdentity, error: StepError) -> Outcome {
@@ -267,11 +288,11 @@ async fn look(
     memory.hooks.observed(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
-        Announcement::Stopping(_) | Announcement::NotApplied(_) | Announcement::Resize => true,
+        Announcement::Stopping(_) | Announcement::Withheld(_) | Announcement::Resize => true,
     });
     memory.keeps_version = plan::keeps_version(&observation, target.started_with);
     if let Some(held) = plan::held(&observation, target.started_with) {
-        announce_not_applied(context, target, held.message, memory);
+        announce(context, target.identity, held, memory);
     }
     context
         .save_record_if_changed(target.identity, memory)
@@ -326,20 +347,15 @@ async fn plan_with_objects(
     Ok(plan)
 }
 
-/// Says once that a version is not applied.
-fn announce_not_applied(
-    context: &StepContext,
-    target: &Target<'_>,
-    message: String,
-    memory: &mut Memory,
-) {
-    if memory
-        .announced
-        .insert(Announcement::NotApplied(message.clone()))
-    {
-        tracing::warn!(pod = %target.identity, message, "a version of the pod is not applied");
-        let events = &context.events;
-        events.warning(target.identity, "", NOT_APPLIED_REASON, &message);
+/// Says once why nothing new is made of a pod, or not what its source has now.
+fn announce(context: &StepContext, pod: &PodIdentity, why: Refused, memory: &mut Memory) {
+    let Refused {
+        reason, message, ..
+    } = why;
+    let announcement = Announcement::Withheld(message.clone());
+    if memory.announced.insert(announcement) {
+        tracing::warn!(%pod, reason, message, "something of a pod is withheld");
+        context.events.warning(pod, "", reason, &message);
     }
 }
 

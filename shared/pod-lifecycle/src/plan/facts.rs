@@ -71,6 +71,10 @@ pub const REFUSED_REASON: &str = "RefusedByNodePolicy";
 /// not started for that.
 pub const NOT_APPLIED_REASON: &str = "SpecNotApplied";
 
+/// Reason of a pod that asks for what the node does not offer (a resource claim, an extended
+/// resource), in events and in the states of its containers.
+pub const NOT_OFFERED_REASON: &str = "ResourcesNotOffered";
+
 /// Nothing new is made for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {

@@ -18,24 +18,25 @@ pub fn keeps_version(observation: &Observation, started_with: &str) -> bool {
 #[must_use]
 pub fn held(observation: &Observation, started_with: &str) -> Option<Refused> {
     let is_held = runs(observation) && is_of_another_version(observation, started_with);
-    is_held.then(|| Refused {
-        reason: NOT_APPLIED_REASON,
-        message: not_applied(&[]),
-        ends_what_runs: false,
-    })
+    is_held.then(|| not_applied(&[]))
 }
 
 /// What people are told of a version that is not applied for these fields, if they are known.
 #[must_use]
-pub fn not_applied(fields: &[String]) -> String {
+pub fn not_applied(fields: &[String]) -> Refused {
     let what = match fields {
         [] => "its spec, which was changed while nobody watched".to_owned(),
         fields => fields.join(", "),
     };
-    format!(
+    let message = format!(
         "A running pod keeps {what}: the new spec is not applied. Give its manifest another \
          metadata.uid, or remove the manifest and put it back"
-    )
+    );
+    Refused {
+        reason: NOT_APPLIED_REASON,
+        message,
+        ends_what_runs: false,
+    }
 }
 
 fn runs(observation: &Observation) -> bool {
