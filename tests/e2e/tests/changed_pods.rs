@@ -2,16 +2,14 @@
 //! what a running pod takes over, what it keeps, and what starts it anew.
 
 use std::fs;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::ground::spec;
 use e2e::workload::script;
 use serde_json::{Value, json};
 use test_support::observe::container_id;
-use test_support::wait::holds_for;
 use test_support::wait_for;
 
 const UID: &str = "8d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b11";
@@ -125,55 +123,6 @@ fn a_running_pod_keeps_its_spec_until_its_manifest_is_removed_and_put_back() -> 
     Ok(())
 }
 
-#[test]
-fn a_job_that_has_ended_runs_once_more_when_its_manifest_was_away() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let apply = |ground: &Ground, word: &str| {
-        let job = script("app", &format!("echo >> /journals/ran-{word}"));
-        let mut spec = spec(ground, &[job]);
-        spec["restartPolicy"] = json!("Never");
-        let manifest = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": "job", "uid": UID }, "spec": spec,
-        });
-        ground
-            .bulkhead
-            .write_manifest("job.json", &manifest.to_string())
-    };
-    apply(&ground, "one")?;
-    ground.phase("job", "Succeeded")?;
-    apply(&ground, "two")?;
-    holds_for(Duration::from_secs(3), || match noted(&ground, "ran-two") {
-        0 => Ok(()),
-        count => Err(anyhow!("it ran {count} times")),
-    })?;
-    ground.bulkhead.remove_manifest("job.json")?;
-    ground.gone("job")?;
-    apply(&ground, "three")?;
-    wait_noted(&ground, "ran-three")?;
-    ground.phase("job", "Succeeded")?;
-    for (word, runs) in [("one", 1), ("two", 0), ("three", 1)] {
-        assert_eq!(noted(&ground, &format!("ran-{word}")), runs, "{word}");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_pod_that_is_renamed_keeps_its_name_and_goes_with_its_manifest() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let mut pod = manifest(&ground, "one", "a");
-    apply(&ground, "one", "a")?;
-    let before = container(&ground)?;
-    pod["metadata"]["name"] = json!("renamed");
-    let text = pod.to_string();
-    ground.bulkhead.write_manifest("pinned.json", &text)?;
-    let message = ground.event("pinned", "SpecNotApplied", "put it back")?;
-    assert!(message.contains("metadata.name"), "{message}");
-    assert_eq!(container(&ground)?, before);
-    ground.bulkhead.remove_manifest("pinned.json")?;
-    nothing_is_left(&ground)
-}
-
 /// Under either name.
 fn nothing_is_left(ground: &Ground) -> Result<()> {
     for name in ["pinned", "renamed"] {
@@ -206,46 +155,4 @@ fn a_pod_that_was_renamed_while_nobody_watched_goes_with_its_manifest() -> Resul
     ground.ready("renamed")?;
     ground.bulkhead.remove_manifest("pinned.json")?;
     nothing_is_left(&ground)
-}
-
-/// Waits until the pod was rejected for this reason.
-fn is_rejected(ground: &Ground, reason: &str) -> Result<()> {
-    let what = format!("to be rejected with {reason}");
-    let rejected = ground
-        .bulkhead
-        .wait_for_pod("pinned", &what, TIMEOUT, |pod| {
-            let status = &pod["status"];
-            (status["phase"] == "Failed" && status["reason"] == reason)
-                .then_some(())
-                .ok_or(status.to_string())
-        });
-    rejected.with_context(|| ground.bulkhead.log_ends())
-}
-
-#[test]
-fn a_pod_begins_anew_only_where_it_fits() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let apply_changed = |change: &dyn Fn(&mut Value)| {
-        let mut pod = manifest(&ground, "two", "a");
-        change(&mut pod["spec"]);
-        ground
-            .bulkhead
-            .write_manifest("pinned.json", &pod.to_string())
-    };
-    apply(&ground, "one", "a")?;
-    ground.ready("pinned")?;
-    ground.bulkhead.remove_manifest("pinned.json")?;
-    wait_noted(&ground, "ended-one")?;
-    let requests = json!({ "requests": { "cpu": "9000" } });
-    apply_changed(&|spec| spec["containers"][0]["resources"] = requests.clone())?;
-    is_rejected(&ground, "OutOfcpu")?;
-    // Another reason is told as well, and once it fits the pod runs.
-    apply_changed(&|spec| spec["nodeSelector"] = json!({ "no": "such" }))?;
-    is_rejected(&ground, "NodeAffinity")?;
-    assert_eq!(ground.running("pinned")?, 0);
-    assert_eq!(noted(&ground, "started-two"), 0);
-    apply_changed(&|_| ())?;
-    wait_noted(&ground, "probe-of-two-in-two")?;
-    assert_eq!(noted(&ground, "started-two"), 1, "once");
-    Ok(())
 }

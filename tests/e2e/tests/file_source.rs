@@ -11,9 +11,8 @@ use bulkhead_api::v1::Event;
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::hanging::Hanging;
-use e2e::sources::{WHILE, identity, manifest, names, pods_of, told, with_url};
-use nix::sys::stat::Mode;
-use serde_json::{Value, json};
+use e2e::sources::{WHILE, identity, manifest, told, with_url};
+use serde_json::json;
 use test_support::images::BUSYBOX;
 use test_support::wait::holds_for;
 use test_support::{
@@ -21,64 +20,6 @@ use test_support::{
     wait_for,
 };
 use topology::{Identities, Process};
-
-#[test]
-fn bad_manifests_are_named_and_harm_no_other() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    ground.apply("before", ground.app("before", &[]))?;
-    ground.ready("before")?;
-    let mut expected = BTreeMap::new();
-    for (file, content, field, words) in bad_texts().into_iter().chain(bad_specs(&ground)) {
-        fs::write(ground.manifest(file), content).with_context(|| file.to_owned())?;
-        expected.insert(file, (field, words));
-    }
-    for (file, words) in no_files(&ground)? {
-        expected.insert(file, ("", words));
-    }
-    // Files that are no manifests without being wrong.
-    fs::create_dir(ground.manifest("directory"))?;
-    fs::write(ground.manifest(".hidden.yaml"), "not a manifest")?;
-    ground.apply("later", ground.app("later", &[]))?;
-    ground.ready("later")?;
-
-    for (file, (field, words)) in &expected {
-        refused(&ground, file, field, words)?;
-    }
-    let printed = ground.printed(&["events"])?;
-    for file in expected.keys() {
-        let path = ground.manifest(file);
-        assert!(
-            printed.contains(&*path.to_string_lossy()),
-            "{file} in {printed}"
-        );
-    }
-    for kept_quiet in ["directory", ".hidden.yaml"] {
-        let path = ground.manifest(kept_quiet).display().to_string();
-        let events = ground.bulkhead.events()?;
-        assert!(
-            events.iter().all(|event| event.subject != path),
-            "{kept_quiet}"
-        );
-    }
-    assert_eq!(pods_of(&ground)?, names(&["before", "later"]));
-    for name in ["before", "later"] {
-        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
-    }
-    for process in ground.bulkhead.processes()? {
-        assert_eq!(process.restarts_total, 0, "{process:?}");
-    }
-
-    // A bad file that is mended runs; one that is removed is no matter.
-    fs::write(
-        ground.manifest("unsupported.yaml"),
-        manifest("mended", ground.app("mended", &[])).to_string(),
-    )?;
-    ground.ready("mended")?;
-    fs::remove_file(ground.manifest("fifo.yaml"))?;
-    ground.apply("last", ground.app("last", &[]))?;
-    ground.ready("last")?;
-    Ok(())
-}
 
 #[test]
 fn a_good_version_runs_on_when_its_file_turns_bad() -> Result<()> {
@@ -192,75 +133,6 @@ fn a_file_for_root_alone_is_named_with_the_remedy() -> Result<()> {
         fs::Permissions::from_mode(0o640),
     )?;
     ground.ready("new")?;
-    Ok(())
-}
-
-#[test]
-fn a_file_may_hold_several_pods() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let one = |name: &str| manifest(name, ground.app(name, &[])).to_string();
-    let documents = |names: &[&str]| {
-        let texts = names.iter().map(|name| one(name));
-        // An empty document too.
-        format!("---\n---\n{}\n", texts.collect::<Vec<_>>().join("\n---\n"))
-    };
-    let items = |names: &[&str]| -> Vec<Value> {
-        let items = names
-            .iter()
-            .map(|name| manifest(name, ground.app(name, &[])));
-        items.collect()
-    };
-    let list = |kind: &str, names: &[&str]| {
-        json!({"apiVersion": "v1", "kind": kind, "items": items(names)}).to_string()
-    };
-    let bulkhead = &ground.bulkhead;
-    bulkhead.write_manifest("documents.yaml", &documents(&["a", "b", "c"]))?;
-    bulkhead.write_manifest("pods.yaml", &list("PodList", &["d", "e"]))?;
-    bulkhead.write_manifest("list.json", &list("List", &["f"]))?;
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        ground.ready(name)?;
-    }
-    // One is left out: the others do not care for their place.
-    bulkhead.write_manifest("documents.yaml", &documents(&["c", "b"]))?;
-    bulkhead.write_manifest("pods.yaml", &list("PodList", &["e"]))?;
-    bulkhead.write_manifest("list.json", &list("List", &[]))?;
-    for name in ["a", "d", "f"] {
-        ground.gone(name)?;
-    }
-    // One bad pod keeps its whole file as it was.
-    let bad = "{apiVersion: v1, kind: Pod, metadata: {name: g}, spec: {containers: []}}";
-    bulkhead.write_manifest(
-        "documents.yaml",
-        &format!("{}---\n{bad}\n", documents(&["b"])),
-    )?;
-    refused(&ground, "documents.yaml", "spec.containers", "document")?;
-    assert_eq!(pods_of(&ground)?, names(&["b", "c", "e"]));
-    for name in ["b", "c", "e"] {
-        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
-        assert_eq!(ground.noted(name, "SIGTERM")?, 0, "{name}");
-    }
-    Ok(())
-}
-
-#[test]
-fn two_files_with_one_pod_are_one_pod_and_a_complaint() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    ground.apply("twin", ground.app("first", &[]))?;
-    ground.ready("twin")?;
-    let second = manifest("twin", ground.app("second", &[]));
-    ground
-        .bulkhead
-        .write_manifest("another.json", &second.to_string())?;
-    let subject = ground.manifest("another.json").display().to_string();
-    let complaint = told(&ground, &subject, |_| true)?;
-    assert!(complaint.message.contains("twin"), "{complaint:?}");
-    assert_eq!(ground.noted("first", "SIGTERM")?, 0);
-    // An edit of the first file counts, although the second one comes first by name.
-    ground.apply("twin", ground.app("edited", &[]))?;
-    ground.note("edited", "started", 1)?;
-    assert_eq!(ground.noted("second", "started")?, 0);
-    ground.take_away("twin")?;
-    ground.note("second", "started", 1)?;
     Ok(())
 }
 
@@ -438,100 +310,6 @@ fn nothing_restarts(ground: &Ground) -> Result<()> {
         Ok(())
     })?;
     Ok(())
-}
-
-/// File, content, and of the event about it: field and words.
-type Bad = (&'static str, String, &'static str, &'static str);
-
-/// What is no proper text, or no pod.
-fn bad_texts() -> Vec<Bad> {
-    let bad = |file, text: &str, words| (file, text.to_owned(), "", words);
-    let aliases = (1..30).fold(
-        "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned(),
-        |text, n| {
-            let before = n - 1;
-            let all = vec![format!("*a{before}"); 8].join(", ");
-            format!("{text}a{n}: &a{n} [{all}]\n")
-        },
-    );
-    // Closed, so that there is nothing wrong with them but how deep they are.
-    let deep =
-        |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
-    let (lists, objects) = (deep("[", "]"), deep("{\"a\":", "}"));
-    let huge = format!("# {}\n", "x".repeat(11 << 20));
-    let deployment = "apiVersion: apps/v1\nkind: Deployment\n";
-    vec![
-        bad(
-            "syntax.yaml",
-            "kind: Pod\n  metadata: [\n",
-            "not valid YAML",
-        ),
-        bad("empty-object.yaml", "{}", "expected a v1 Pod"),
-        bad("other-kind.yaml", deployment, "Deployment"),
-        bad("binary.yaml", "\u{0}\u{1}\u{2}", "not valid YAML"),
-        bad("huge.yaml", &huge, "has more than"),
-        bad("aliases.yaml", &aliases, "not valid YAML"),
-        bad("deep.yaml", &lists, "nested more than"),
-        bad("deep.json", &objects, "nested more than"),
-    ]
-}
-
-/// Pods with a field that is wrong.
-fn bad_specs(ground: &Ground) -> Vec<Bad> {
-    let bad = |file, spec: Value, field, words| {
-        let text = manifest("bad", spec).to_string();
-        (file, text, field, words)
-    };
-    let with = |field: &str, value: Value| {
-        let mut spec = ground.app("bad", &[]);
-        spec[field] = value;
-        spec
-    };
-    let app = ground.app("bad", &[])["containers"][0].clone();
-    let duplicate = with("containers", json!([app.clone(), app]));
-    let number = json!({"containers": 5});
-    let unknown = with("contaners", json!([]));
-    let invalid = with("restartPolicy", json!("Sometimes"));
-    let unsupported = with("readinessGates", json!([{"conditionType": "a/b"}]));
-    let reference = with("serviceAccountName", json!("robot"));
-    let bad_name = manifest("Not_A_Name", ground.app("bad", &[])).to_string();
-    vec![
-        bad("type.yaml", number, "spec.containers", ""),
-        bad("unknown.yaml", unknown, "spec.contaners", ""),
-        bad("invalid.yaml", invalid, "spec.restartPolicy", "Sometimes"),
-        ("name.yaml", bad_name, "metadata.name", "Not_A_Name"),
-        bad(
-            "duplicate.yaml",
-            duplicate,
-            "spec.containers[1].name",
-            "app",
-        ),
-        bad(
-            "unsupported.yaml",
-            unsupported,
-            "spec.readinessGates",
-            "not supported",
-        ),
-        bad("reference.yaml", reference, "spec.serviceAccountName", ""),
-    ]
-}
-
-/// Makes what is no file at all; names, and words of the events.
-fn no_files(ground: &Ground) -> Result<Vec<(&'static str, &'static str)>> {
-    let mode = Mode::from_bits_truncate(0o644);
-    nix::unistd::mkfifo(&ground.manifest("fifo.yaml"), mode)?;
-    let outside = ground.bulkhead.paths().shared.join("outside.json");
-    let good = manifest("outside", ground.app("outside", &[]));
-    fs::write(&outside, good.to_string())?;
-    symlink(&outside, ground.manifest("leaves.yaml"))?;
-    symlink("/dev/zero", ground.manifest("device.yaml"))?;
-    symlink("nowhere.yaml", ground.manifest("dangles.yaml"))?;
-    Ok(vec![
-        ("fifo.yaml", "is a FIFO and is not read"),
-        ("leaves.yaml", "is a link that leaves the directory"),
-        ("device.yaml", "is a link that leaves the directory"),
-        ("dangles.yaml", "is a link that leads nowhere"),
-    ])
 }
 
 /// Waits for the event that says that a file is refused, with the field's path

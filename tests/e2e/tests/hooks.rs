@@ -8,7 +8,6 @@ use e2e::Ground;
 use e2e::ground::{TIMEOUT, spec};
 use e2e::workload::script;
 use serde_json::{Value, json};
-use test_support::observe::container_status;
 use test_support::wait::pause_for;
 use test_support::wait_for;
 use topology::Process;
@@ -101,60 +100,6 @@ fn hooks_run_in_their_container_after_its_start_and_before_its_sigterm() -> Resu
         b > begun && b <= begun + 2 + LATE.as_secs(),
         "{:?}",
         said(&ground, "p")
-    );
-    Ok(())
-}
-
-#[test]
-fn a_hook_that_fails_ends_its_start_and_not_its_stop() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let post = exec("exit 3");
-    ground.apply(
-        "post",
-        spec(&ground, &[polite("post", "a", json!({"postStart": post}))]),
-    )?;
-    ground.event("post", "FailedPostStartHook", "exited with 3")?;
-    let tcp = json!({"tcpSocket": {"port": 1}});
-    ground.apply(
-        "tcp",
-        spec(&ground, &[polite("tcp", "a", json!({"postStart": tcp}))]),
-    )?;
-    ground.event("tcp", "FailedPostStartHook", "tcpSocket")?;
-    wait_for("the container to wait after its failure", TIMEOUT, || {
-        let pod = ground.pod("post").map_err(|error| error.to_string())?;
-        let status = container_status(&pod, "a").ok_or("no status")?;
-        let waits = status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
-        waits.then_some(()).ok_or(status.to_string())
-    })?;
-    // The hook came before its SIGTERM, which it got all the same.
-    at(&ground, "post", "a-term")?;
-    let pre = exec("exit 4");
-    let mut pod = spec(&ground, &[polite("pre", "a", json!({"preStop": pre}))]);
-    // A hook that does not end within the grace would count as late, not as failed.
-    pod["terminationGracePeriodSeconds"] = json!(60);
-    ground.apply("pre", pod)?;
-    ground.ready("pre")?;
-    ground.remove("pre")?;
-    ground.gone("pre")?;
-    at(&ground, "pre", "a-term")?;
-    ground.event("pre", "FailedPreStopHook", "exited with 4")?;
-    Ok(())
-}
-
-#[test]
-fn a_pre_stop_hook_beyond_the_grace_leaves_two_seconds() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let pre = format!("{}; sleep 1000", says("p", "pre"));
-    let mut pod = spec(&ground, &[polite("p", "a", json!({"preStop": exec(&pre)}))]);
-    pod["terminationGracePeriodSeconds"] = json!(4);
-    ground.apply("p", pod)?;
-    ground.ready("p")?;
-    ground.remove("p")?;
-    ground.gone("p")?;
-    let (begun, term) = (at(&ground, "p", "pre")?, at(&ground, "p", "a-term")?);
-    ensure!(
-        (begun + 3..=begun + 4 + LATE.as_secs()).contains(&term),
-        "{begun} {term}"
     );
     Ok(())
 }

@@ -4,107 +4,12 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
-use e2e::ground::TIMEOUT;
-use e2e::sources::{self, WHILE, identity, manifest, names, pods_of, told, with_url};
+use e2e::sources::{WHILE, identity, manifest, names, pods_of, told, with_url};
 use serde_json::json;
 use test_support::wait::holds_for;
 use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, ManifestServer, PrivateContainerd,
-    wait_for,
 };
-
-#[test]
-fn an_http_endpoint_is_followed_and_its_errors_are_not() -> Result<()> {
-    let (ground, server) = with_server(
-        "{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": []}",
-        with_url,
-    )?;
-    ground.apply("file", ground.app("file", &[]))?;
-    ground.ready("file")?;
-    let list = |pods: &[(&str, &str)]| {
-        let items = pods
-            .iter()
-            .map(|(name, journal)| manifest(name, ground.app(journal, &[])));
-        json!({"apiVersion": "v1", "kind": "PodList", "items": items.collect::<Vec<_>>()})
-            .to_string()
-    };
-    // One pod by itself, then a list.
-    server.answer(200, &manifest("one", ground.app("one", &[])).to_string());
-    let one = ground.ready("one")?;
-    let annotations = &one["metadata"]["annotations"];
-    assert_eq!(annotations["kubernetes.io/config.source"], "http");
-    let head = server.last_head();
-    assert!(head.starts_with("GET /pods HTTP/1.1\r\n"), "{head}");
-    let asked = head.to_lowercase();
-    assert!(asked.contains("\r\nx-token: secret\r\n"), "{head}");
-    server.answer(200, &list(&[("one", "one"), ("two", "two")]));
-    let two = identity(&ground.ready("two")?)?;
-    assert_eq!(
-        identity(&ground.pod("one")?)?,
-        identity(&one)?,
-        "one changed"
-    );
-
-    // A change of one of them.
-    server.answer(200, &list(&[("one", "one-changed"), ("two", "two")]));
-    ground.note("one-changed", "started", 1)?;
-    let one = wait_for("the changed pod to be ready", TIMEOUT, || {
-        let pod = ground.ready("one").map_err(|error| format!("{error:#}"))?;
-        let found = pod["spec"]["containers"][0]["args"].to_string();
-        found
-            .contains("one-changed")
-            .then_some(pod)
-            .ok_or("the old one".to_owned())
-    })?;
-    let one = identity(&one)?;
-
-    errors_change_nothing(&ground, &server, &[("one", one), ("two", two)])?;
-    for name in ["one-changed", "two", "file"] {
-        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
-        assert_eq!(ground.noted(name, "SIGTERM")?, 0, "{name}");
-    }
-    server.answer(200, &list(&[("two", "two")]));
-    ground.gone("one")?;
-    server.answer(200, &list(&[]));
-    ground.gone("two")?;
-    // The other source is another matter.
-    assert_eq!(pods_of(&ground)?, names(&["file"]));
-    assert_eq!(ground.noted("file", "started")?, 1);
-    assert_eq!(ground.noted("file", "SIGTERM")?, 0);
-    Ok(())
-}
-
-/// Answers with all kinds of errors; each is told, and the pods are still those with
-/// these identities.
-fn errors_change_nothing(
-    ground: &Ground,
-    server: &ManifestServer,
-    before: &[(&str, (String, String))],
-) -> Result<()> {
-    for (status, body, words) in [
-        (500, "out of order", "500"),
-        (404, "not found", "404"),
-        (200, "{\"apiVersion\": \"v1\"", "not valid JSON"),
-        (200, "", "the manifest is empty"),
-        (200, "{\"apiVersion\": \"v1\", \"kind\": \"Node\"}", "Node"),
-        (200, &*"x".repeat(11 << 20), "cannot read the answer"),
-        (302, "", "302"),
-    ] {
-        let shown = &body[..body.len().min(40)];
-        server.answer(status, body);
-        let served = server.served();
-        wait_for("three more requests", TIMEOUT, || {
-            let now = server.served();
-            (now >= served + 3).then_some(()).ok_or(now)
-        })?;
-        for (name, identity) in before {
-            let now = sources::identity(&ground.pod(name)?)?;
-            assert_eq!(now, *identity, "{name}: {status} {shown}");
-        }
-        complaint(ground, server, words).with_context(|| format!("{status} {shown}"))?;
-    }
-    Ok(())
-}
 
 #[test]
 fn an_endpoint_that_does_not_answer_holds_up_no_file() -> Result<()> {

@@ -10,10 +10,9 @@ use cri::{ContainerRuntime as _, v1};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::ground::spec;
-use e2e::workload::{JOURNALS, container, script};
+use e2e::workload::container;
 use serde_json::{Value, json};
-use test_support::journal::Entry;
-use test_support::observe::{condition, container_id, container_status};
+use test_support::observe::{container_id, container_status};
 use test_support::{cgroup, wait_for};
 use topology::Process;
 
@@ -196,81 +195,6 @@ fn the_command_line_shows_what_a_pod_uses() -> Result<()> {
 }
 
 #[test]
-fn an_update_ends_the_old_pod_before_the_new_one_starts() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let version = |name: &str| {
-        let mut spec = ground.app(name, &["--term-delay-ms", "1500"]);
-        spec["terminationGracePeriodSeconds"] = json!(20);
-        spec
-    };
-    ground.apply("web", version("one"))?;
-    let one = ground.ready("web")?;
-    ground.apply("web", version("two"))?;
-    let mut most = 0;
-    let two = wait_for("the new version to be ready", TIMEOUT, || {
-        let seen = |error: anyhow::Error| format!("{error:#}");
-        most = most.max(ground.running("web").map_err(seen)?);
-        let pod = ground.bulkhead.pod("web").map_err(seen)?;
-        pod.filter(|pod| {
-            pod["metadata"]["uid"] != one["metadata"]["uid"]
-                && condition(pod, "Ready") == Some(true)
-        })
-        .ok_or("not yet".to_owned())
-    })
-    .with_context(|| ground.bulkhead.log_ends())?;
-    assert_eq!(most, 1, "containers that ran at once");
-    ground.note("two", "started", 1)?;
-    assert_eq!(
-        story(&ground)?,
-        ["one started", "one SIGTERM", "one exit 0", "two started"]
-    );
-    let status = container_status(&two, "app").context("the container's status")?;
-    assert_eq!(status["restartCount"], 0);
-    only_pods(&ground, &["web"])
-}
-
-#[test]
-fn of_three_versions_in_a_second_the_last_runs_and_none_twice() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    // One pod is replaced while it runs, the other before it ever ran.
-    ground.apply("old", ground.app("old-0", &["--term-delay-ms", "500"]))?;
-    ground.ready("old")?;
-    for pod in ["old", "new"] {
-        for version in ["1", "2", "3"] {
-            let name = format!("{pod}-{version}");
-            let mut spec = ground.app(&name, &["--term-delay-ms", "200"]);
-            spec["terminationGracePeriodSeconds"] = json!(3);
-            ground.apply(pod, spec)?;
-        }
-    }
-    for pod in ["old", "new"] {
-        let last = format!("{pod}-3");
-        let mut most = 0;
-        wait_for(&format!("{last} to be ready"), TIMEOUT, || {
-            let seen = |error: anyhow::Error| format!("{error:#}");
-            most = most.max(ground.running(pod).map_err(seen)?);
-            let found = ground.bulkhead.pod(pod).map_err(seen)?;
-            let found = found.ok_or("no pod")?;
-            let found = ground.bulkhead.with_spec(found).map_err(seen)?;
-            let words = found["spec"]["containers"][0]["args"].to_string();
-            let is_last = words.contains(&last) && condition(&found, "Ready") == Some(true);
-            is_last.then_some(()).ok_or(words)
-        })
-        .with_context(|| ground.bulkhead.log_ends())?;
-        assert!(most <= 1, "{most} containers of {pod} ran at once");
-        assert_eq!(ground.running(pod)?, 1);
-        ground.note(&last, "started", 1)?;
-        let journal = ground.journal()?;
-        let of_pod = journal.iter().filter(|entry| entry.name.starts_with(pod));
-        one_at_a_time(of_pod)?;
-    }
-    for name in ["old-0", "old-3", "new-3"] {
-        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
-    }
-    only_pods(&ground, &["new", "old"])
-}
-
-#[test]
 fn a_deleted_pod_has_its_grace_and_no_more() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     // Name, grace in the manifest, what the program does, seconds that it has.
@@ -320,48 +244,6 @@ fn a_deleted_pod_has_its_grace_and_no_more() -> Result<()> {
     assert_eq!(ground.noted("polite", "exit 0")?, 1);
     assert_eq!(ground.noted("stubborn", "exit 0")?, 0);
     ground.event("stubborn", "Killing", "app")?;
-    Ok(())
-}
-
-#[test]
-fn init_containers_run_one_after_the_other_and_first() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let mut pod = spec(&ground, &[container("app", "app", &[])]);
-    let ends = &["--exit-after-ms", "300"];
-    // The second fails at its first try.
-    let flag = format!("{JOURNALS}/tried");
-    let journal = format!("{JOURNALS}/journal");
-    let fails_once = format!(
-        "now=$(date +%s)000000000; if [ -e {flag} ]; then echo $now b exit 0 >> {journal}; \
-         else touch {flag}; echo $now b exit 1 >> {journal}; exit 1; fi"
-    );
-    pod["initContainers"] = json!([
-        container("a", "a", ends),
-        script("b", &fails_once),
-        container("c", "c", ends),
-    ]);
-    ground.apply("steps", pod)?;
-    let pod = ground.ready("steps")?;
-    assert_eq!(
-        story(&ground)?,
-        [
-            "a started",
-            "a exit 0",
-            "b exit 1",
-            "b exit 0",
-            "c started",
-            "c exit 0",
-            "app started"
-        ]
-    );
-    assert_eq!(condition(&pod, "Initialized"), Some(true));
-    for (name, restarts) in [("a", 0), ("b", 1), ("c", 0)] {
-        let status = container_status(&pod, name).with_context(|| name.to_owned())?;
-        assert_eq!(status["state"]["terminated"]["exitCode"], 0, "{status}");
-        assert_eq!(status["state"]["terminated"]["reason"], "Completed");
-        assert_eq!(status["restartCount"], restarts, "{status}");
-        assert_eq!(status["ready"], true);
-    }
     Ok(())
 }
 
@@ -438,48 +320,12 @@ fn put_web(ground: &Ground) -> Result<()> {
         .write_manifest("web.json", &manifest.to_string())
 }
 
-/// Waits until the node has these pods and no others, former ones of the same
-/// name included.
-fn only_pods(ground: &Ground, names: &[&str]) -> Result<()> {
-    let wanted: Vec<String> = names.iter().map(|name| ground.full_name(name)).collect();
-    wait_for(&format!("{names:?} to be all pods"), TIMEOUT, || {
-        let pods = ground
-            .bulkhead
-            .pods()
-            .map_err(|error| format!("{error:#}"))?;
-        let mut found: Vec<String> = pods
-            .iter()
-            .map(|pod| text(&pod["metadata"]["name"]))
-            .collect();
-        found.sort();
-        (found == wanted).then_some(()).ok_or(format!("{found:?}"))
-    })?;
-    Ok(())
-}
-
 /// Names and events of the journal, in order.
 fn story(ground: &Ground) -> Result<Vec<String>> {
     let entries = ground.journal()?.into_iter();
     Ok(entries
         .map(|entry| format!("{} {}", entry.name, entry.event))
         .collect())
-}
-
-/// That nothing started before what was there had ended, and nothing twice.
-fn one_at_a_time<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
-    let mut alive: Option<&Entry> = None;
-    let mut started = Vec::new();
-    for entry in entries {
-        if entry.event == "started" {
-            ensure!(alive.is_none(), "{entry:?} beside {alive:?}");
-            ensure!(!started.contains(&&entry.name), "{entry:?} started twice");
-            started.push(&entry.name);
-            alive = Some(entry);
-        } else if entry.event.starts_with("exit") {
-            alive = None;
-        }
-    }
-    Ok(())
 }
 
 /// When a container ended, as Unix time; nothing while it runs.

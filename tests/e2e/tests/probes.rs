@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_support::images::{BUSYBOX, TESTAPP};
 use test_support::observe::{condition, container_id, container_status};
 use test_support::wait::holds_for;
-use test_support::{ManifestServer, http, wait_for};
+use test_support::{http, wait_for};
 use topology::Process;
 
 /// The four means of a probe.
@@ -103,100 +103,6 @@ fn readiness_follows_its_probe_and_nothing_is_restarted() -> Result<()> {
 }
 
 #[test]
-fn a_startup_probe_holds_the_others_until_it_succeeds_by_every_means() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    for means in MEANS {
-        let mut spec = pod(means, "startupProbe", &json!({ "failureThreshold": 60 }));
-        let container = &mut spec["containers"][0];
-        // Both would have their effect in the first second.
-        let fails = json!({ "exec": { "command": ["false"] }, "periodSeconds": 1 });
-        let succeeds = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
-        container["livenessProbe"] = fails;
-        container["livenessProbe"]["failureThreshold"] = json!(1);
-        container["readinessProbe"] = succeeds;
-        begin_unhealthy(means, container);
-        ground.apply(means, spec)?;
-    }
-    for means in MEANS {
-        wait_for_container(&ground, means, "to run", |status| {
-            status["state"]["running"].is_object()
-        })?;
-        ground.event(means, "Unhealthy", "Startup probe failed: ")?;
-    }
-    holds_for(Duration::from_secs(3), || {
-        for means in MEANS {
-            let pod = ground.pod(means)?;
-            let status = container_status(&pod, "app").context("no status")?;
-            ensure!(
-                status["started"] == false && status["ready"] == false,
-                "{means}: {status}"
-            );
-            ensure!(status["restartCount"] == 0, "{means}: {status}");
-        }
-        anyhow::Ok(())
-    })?;
-    for means in MEANS {
-        set_health(&ground, means, true)?;
-    }
-    // The liveness probe is let loose and ends what the startup probe let pass.
-    for means in MEANS {
-        wait_for_container(&ground, means, "to be killed for its liveness", |status| {
-            status["restartCount"].as_u64() >= Some(1)
-        })?;
-        ground.event(means, "Killing", "Container app failed liveness probe")?;
-    }
-    Ok(())
-}
-
-#[test]
-fn a_failing_startup_probe_kills_within_its_own_grace_and_the_restart_policy_decides() -> Result<()>
-{
-    let ground = Ground::start(json!({}))?;
-    for (name, policy) in [("always", "Always"), ("never", "Never")] {
-        let spec = json!({
-            "restartPolicy": policy,
-            "terminationGracePeriodSeconds": 600,
-            "containers": [{
-                "name": "app",
-                "image": TESTAPP,
-                "args": ["--http", "8080", "--on-term", "ignore"],
-                "startupProbe": {
-                    "httpGet": { "path": "/nowhere", "port": 8080 },
-                    "periodSeconds": 1,
-                    "failureThreshold": 2,
-                    "terminationGracePeriodSeconds": 1,
-                },
-            }],
-        });
-        ground.apply(name, spec)?;
-    }
-    wait_for_container(&ground, "always", "to be restarted", |status| {
-        status["restartCount"].as_u64() >= Some(1)
-    })?;
-    let status = wait_for_container(&ground, "never", "to have ended", |status| {
-        status["state"]["terminated"].is_object()
-    })?;
-    assert_eq!(status["state"]["terminated"]["exitCode"], 137);
-    assert_eq!(status["restartCount"], 0);
-    assert_eq!(ground.pod("never")?["status"]["phase"], "Failed");
-    for (name, words) in [
-        (
-            "always",
-            "Container app failed startup probe, will be restarted",
-        ),
-        ("never", "Container app failed startup probe"),
-    ] {
-        ground.event(name, "Killing", words)?;
-        // Refused connections at first, perhaps, while the server begins.
-        ground.event(name, "Unhealthy", "Startup probe failed: ")?;
-    }
-    // The server that ignores SIGTERM is killed by the test node's end, but its
-    // manifest should not stand in the way of that for ten minutes.
-    ground.bulkhead.remove_manifest("always.json")?;
-    Ok(())
-}
-
-#[test]
 fn a_probe_that_takes_too_long_has_failed() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let probed = |probe: Value| {
@@ -268,78 +174,6 @@ fn a_command_whose_child_goes_on_fails_its_probe_soon_after_the_timeout() -> Res
 }
 
 #[test]
-fn an_http_probe_asks_as_its_fields_say() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    // On the node's loopback interface, where only a probe with a host goes; by its name,
-    // which the prober looks up in its confinement.
-    let server = ManifestServer::start(ground.bulkhead.node(), 200, "fine")?;
-    let url = server.url();
-    let port = url
-        .rsplit(':')
-        .next()
-        .and_then(|rest| rest.split('/').next());
-    let port: u16 = port.context("no port")?.parse()?;
-    let elsewhere = json!({
-        "host": "localhost", "port": port, "path": "http://elsewhere:1/probe?a=b",
-        "httpHeaders": [
-            { "name": "X-Token", "value": "first" },
-            { "name": "X-Token", "value": "second" },
-            { "name": "Host", "value": "shop.example" },
-        ],
-    });
-    let named = json!({ "port": "web", "path": "/headers" });
-    let redirected = json!({ "port": "web", "path": "/redirect?to=/healthz" });
-    for (name, get) in [
-        ("elsewhere", elsewhere),
-        ("named", named),
-        ("redirected", redirected),
-    ] {
-        let spec = json!({
-            "containers": [{
-                "name": "app",
-                "image": TESTAPP,
-                "args": ["--http", "8099"],
-                "ports": [{ "name": "web", "containerPort": 8099 }],
-                "readinessProbe": { "httpGet": get, "periodSeconds": 1, "failureThreshold": 1 },
-            }],
-        });
-        ground.apply(name, spec)?;
-    }
-    for name in ["elsewhere", "named", "redirected"] {
-        ground.ready(name)?;
-    }
-    let head = server.last_head();
-    let lines: Vec<&str> = head.split("\r\n").collect();
-    assert_eq!(lines[0], "GET /probe?a=b HTTP/1.1");
-    let lower: Vec<String> = lines.iter().map(|line| line.to_lowercase()).collect();
-    for line in [
-        "host: shop.example",
-        "x-token: first",
-        "x-token: second",
-        "connection: close",
-    ] {
-        assert!(lower.iter().any(|found| found == line), "{line}: {head}");
-    }
-    assert!(
-        lower
-            .iter()
-            .any(|line| line.starts_with("user-agent: kube-probe/")),
-        "{head}"
-    );
-    // 200 to 399 is well, everything else is not.
-    for (status, ready) in [(400, false), (399, true), (500, false), (204, true)] {
-        server.answer(status, "answer");
-        wait_for_ready(&ground, "elsewhere", ready)?;
-    }
-    ground.event(
-        "elsewhere",
-        "Unhealthy",
-        "HTTP probe failed with statuscode: 500",
-    )?;
-    Ok(())
-}
-
-#[test]
 fn no_verdict_flips_while_the_prober_is_killed_again_and_again() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
     let ready = json!({ "failureThreshold": 1 });
@@ -399,101 +233,6 @@ fn no_verdict_flips_while_the_prober_is_killed_again_and_again() -> Result<()> {
     wait_for_ready(&ground, "http", false)
 }
 
-#[test]
-fn admission_refuses_in_the_kubelets_words_and_never_touches_what_runs() -> Result<()> {
-    let mut ground = Ground::start(json!({ "maxPods": 3 }))?;
-    ground.apply("runs", asking(json!({ "cpu": "10m", "memory": "1Mi" })))?;
-    let runs = ground.ready("runs")?;
-    each_reason_has_its_words(&ground)?;
-    // Those that were refused take no room.
-    let mut here = asking(json!({}));
-    let node = ground.bulkhead.node_name();
-    here["nodeSelector"] = json!({ "kubernetes.io/hostname": node, "kubernetes.io/os": "linux" });
-    ground.apply("second", here)?;
-    ground.ready("second")?;
-    ground.apply("third", asking(json!({})))?;
-    ground.ready("third")?;
-    ground.apply("fourth", asking(json!({})))?;
-    refused(
-        &ground,
-        "fourth",
-        "OutOfpods",
-        "didn't have enough resource: pods, requested: 1",
-    )?;
-
-    // All parts come back to a configuration under which nothing would be
-    // admitted: what runs goes on, what was refused stays refused.
-    let path = &ground.bulkhead.paths().config;
-    let mut configuration: Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    configuration["maxPods"] = json!(1);
-    std::fs::write(path, configuration.to_string())?;
-    ground.bulkhead.kill_all()?;
-    ground.bulkhead.start_again()?;
-    ground.apply("fifth", asking(json!({})))?;
-    refused(&ground, "fifth", "OutOfpods", "pods")?;
-    refused(&ground, "cpu", "OutOfcpu", "cpu")?;
-    for name in ["runs", "second", "third"] {
-        let pod = ground.ready(name)?;
-        let status = container_status(&pod, "app").context("no status")?;
-        assert_eq!(status["restartCount"], 0, "{name}");
-    }
-    assert_eq!(
-        container_id(&ground.pod("runs")?, "app"),
-        container_id(&runs, "app")
-    );
-    Ok(())
-}
-
-/// A pod of one container that requests these resources.
-fn asking(requests: Value) -> Value {
-    json!({ "containers": [idle(&json!({ "requests": requests }))] })
-}
-
-/// Pods that the node cannot take are refused, each with its reason.
-fn each_reason_has_its_words(ground: &Ground) -> Result<()> {
-    let mut elsewhere = asking(json!({}));
-    elsewhere["nodeSelector"] = json!({ "disk": "ssd" });
-    let mut other_system = asking(json!({}));
-    other_system["os"] = json!({ "name": "windows" });
-    for (name, spec, reason, words) in [
-        (
-            "cpu",
-            asking(json!({ "cpu": "1000" })),
-            "OutOfcpu",
-            "didn't have enough resource: cpu",
-        ),
-        (
-            "memory",
-            asking(json!({ "memory": "1000Ti" })),
-            "OutOfmemory",
-            "didn't have enough resource: memory",
-        ),
-        (
-            "storage",
-            asking(json!({ "ephemeral-storage": "100000Ti" })),
-            "OutOfephemeral-storage",
-            "didn't have enough resource: ephemeral-storage",
-        ),
-        (
-            "selector",
-            elsewhere,
-            "NodeAffinity",
-            "Predicate NodeAffinity failed",
-        ),
-        (
-            "system",
-            other_system,
-            "PodOSNotSupported",
-            "doesn't match node OS",
-        ),
-    ] {
-        ground.apply(name, spec)?;
-        refused(ground, name, reason, words)?;
-        ground.event(name, reason, words)?;
-    }
-    Ok(())
-}
-
 /// A pod with one container that is probed by this means with these fields
 /// more, and whose health [`set_health`] sets.
 fn pod(means: &str, kind: &str, fields: &Value) -> Value {
@@ -537,24 +276,6 @@ fn tcp_script(healthy: bool) -> String {
     )
 }
 
-/// Makes a container of [`pod`] begin without health.
-fn begin_unhealthy(means: &str, container: &mut Value) {
-    match means {
-        "exec" => container["args"] = json!(["--http", "8080"]),
-        "tcp" => container["command"] = json!(["sh", "-c", tcp_script(false)]),
-        _ => {
-            container["args"] = json!([
-                "--http",
-                "8080",
-                "--grpc",
-                "9091",
-                "--healthy-after-ms",
-                "9999999"
-            ])
-        }
-    }
-}
-
 /// Makes a pod of [`pod`] well or ill by its own means; its name begins with
 /// that of the means, or is another and it is probed by HTTP.
 fn set_health(ground: &Ground, name: &str, healthy: bool) -> Result<()> {
@@ -570,10 +291,6 @@ fn set_health(ground: &Ground, name: &str, healthy: bool) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-fn idle(resources: &Value) -> Value {
-    json!({ "name": "app", "image": TESTAPP, "resources": resources })
 }
 
 fn wait_for_container(
@@ -607,22 +324,4 @@ fn wait_for_ready(ground: &Ground, name: &str, ready: bool) -> Result<()> {
                 other => Err(format!("Ready is {other:?}")),
             });
     Ok(found?)
-}
-
-/// Waits until a pod is refused for this reason, and checks that it never ran.
-fn refused(ground: &Ground, name: &str, reason: &str, words: &str) -> Result<()> {
-    let pod = ground
-        .bulkhead
-        .wait_for_pod(name, "to be refused", TIMEOUT, |pod| {
-            if pod["status"]["phase"] == "Failed" {
-                Ok(pod.clone())
-            } else {
-                Err(String::new())
-            }
-        })?;
-    assert_eq!(pod["status"]["reason"], reason, "{name}: {pod}");
-    let message = pod["status"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains(words), "{name}: {message}");
-    assert_eq!(container_id(&pod, "app"), None, "{name}: {pod}");
-    Ok(())
 }

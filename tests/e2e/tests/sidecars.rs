@@ -1,7 +1,5 @@
 //! Sidecars: when they start, that they are kept running, and when they are stopped.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::ground::spec;
@@ -83,27 +81,5 @@ fn sidecars_start_in_their_place_and_stop_last_in_reverse_order() -> Result<()> 
             ],
         )?;
     }
-    Ok(())
-}
-
-#[test]
-fn a_sidecar_starts_again_and_keeps_no_job_alive() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let mut job = pod(&ground, "job", &["--exit-after-ms", "4000"]);
-    job["restartPolicy"] = json!("Never");
-    job["initContainers"][0] = sidecar("first", "job-first", &["--exit-after-ms", "500"]);
-    ground.apply("job", job)?;
-    ground.note("job-first", "started", 2)?;
-    let ended = ground.phase("job", "Succeeded")?;
-    ensure!(ground.noted("job-main", "started")? == 1, "{ended}");
-    ensure!(ground.noted("job-prepare", "started")? == 1, "{ended}");
-    in_order(
-        &ground,
-        &[("job-main", "exit 0"), ("job-second", "SIGTERM")],
-    )?;
-    test_support::wait_for("all to be stopped", Duration::from_secs(30), || {
-        let running = ground.running("job").map_err(|error| error.to_string())?;
-        (running == 0).then_some(()).ok_or(running.to_string())
-    })?;
     Ok(())
 }

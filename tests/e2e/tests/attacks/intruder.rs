@@ -5,13 +5,9 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use e2e::Ground;
-use e2e::ground::TIMEOUT;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 use test_support::observe::container_id;
-use test_support::wait_until;
 use topology::{Identities, Process};
 
 /// What is printed when `caller` calls `server`.
@@ -93,20 +89,4 @@ pub(crate) fn sleeper(probe: Option<Value>) -> Value {
 pub(crate) fn ids(ground: &Ground, name: &str) -> Result<Vec<String>> {
     let containers = ground.containers(name)?.into_iter();
     Ok(containers.map(|container| container.id).collect())
-}
-
-/// Stops a process where it is, so that it writes nothing more, and can still be killed.
-pub(crate) fn freeze(ground: &Ground, process: Process) -> Result<u32> {
-    let pids = ground.bulkhead.pids()?;
-    let pid = *pids
-        .get(&process)
-        .with_context(|| format!("{process} does not run"))?;
-    kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGSTOP)?;
-    wait_until("it to be stopped", TIMEOUT, || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ")
-            .next()
-            .is_some_and(|rest| rest.starts_with('T'))
-    })?;
-    Ok(pid)
 }

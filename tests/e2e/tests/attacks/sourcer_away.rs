@@ -10,11 +10,10 @@ use e2e::workload::script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use test_support::observe::container_id;
 use test_support::wait_for;
 use topology::Process;
 
-use super::intruder::{Known, freeze, ids, sleeper, update};
+use super::intruder::{Known, ids, sleeper, update};
 
 /// config-sourcer is kept down: without its program it cannot be started.
 struct Away {
@@ -127,66 +126,5 @@ fn a_pool_that_restarts_while_config_sourcer_is_away_leaves_what_runs_alone() ->
         }
     })?;
     assert_eq!(ids(&ground, "web")?, [web.container.as_str()]);
-    Ok(())
-}
-
-/// While config-sourcer hangs: what runs goes on, and what is killed is started again.
-fn the_pool_goes_on(ground: &Ground, web: &Known, restart: u64) -> Result<()> {
-    let pod = ground.pod("web")?;
-    let id = container_id(&pod, "app").context("no container")?;
-    let words = ["task", "kill", "-s", "SIGKILL", id];
-    ground.containerd.ctr(&words).context("cannot kill it")?;
-    wait_for("the killed one to be started again", TIMEOUT, || {
-        restarts(ground, "web", restart)
-    })?;
-    let answer = update(ground, "sync", web, &web.hash)?;
-    assert!(answer.starts_with("Ok Syncing"), "{answer}");
-    Ok(())
-}
-
-#[test]
-fn while_config_sourcer_hangs_only_pods_that_are_new_to_the_pool_wait() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    ground.apply("web", sleeper(None))?;
-    ground.apply("other", sleeper(None))?;
-    let web = Known::of(&ground, "web")?;
-    let other = Known::of(&ground, "other")?;
-    let others = ground.bulkhead.pids()?;
-
-    // It hangs until the watchdog ends it.
-    let hanging = freeze(&ground, Process::ConfigSourcer)?;
-    ground.apply("new", sleeper(None))?;
-    the_pool_goes_on(&ground, &web, 1)?;
-    ground.ready("new")?;
-    let rows = ground.bulkhead.processes()?;
-    let row = rows
-        .iter()
-        .find(|row| row.name == Process::ConfigSourcer.name())
-        .context("it is not in the table")?;
-    let ending = row.last_ending.as_ref().context("it never ended")?;
-    assert!(ending.reason.contains("watchdog"), "{}", ending.reason);
-    assert_eq!(ending.pid, hanging);
-    let shown = ground.bulkhead.command_line(&["status"])?.stdout;
-    assert!(
-        shown
-            .lines()
-            .any(|line| line.contains("config-sourcer") && line.contains("watchdog")),
-        "{shown}"
-    );
-
-    // It hangs, and goes on.
-    let hanging = freeze(&ground, Process::ConfigSourcer)?;
-    ground.apply("newer", sleeper(None))?;
-    assert!(
-        ground.containers("newer")?.is_empty(),
-        "nobody vouches for it"
-    );
-    kill(Pid::from_raw(i32::try_from(hanging)?), Signal::SIGCONT)?;
-    ground.ready("newer")?;
-
-    assert_eq!(ids(&ground, "other")?, [other.container.as_str()]);
-    let mut now = ground.bulkhead.pids()?;
-    now.insert(Process::ConfigSourcer, others[&Process::ConfigSourcer]);
-    assert_eq!(now, others, "nobody else was restarted");
     Ok(())
 }
