@@ -42,7 +42,7 @@ use crate::server::Publication;
 use crate::spec::{Action, MAX_SPEC_BYTES};
 use crate::store::Store;
 use crate::wire::Target;
-use crate::worker::{Attempt, Outcome, Verdict};
+use crate::worker::{Attempt, Outcome};
 use crate::{Kind, Moment, hooks, wire};
 
 /// Watchdog, expiry and the status line are looked after this often.
@@ -473,9 +473,10 @@ impl Shell {
             }
             _ => {
                 let known = self.ledger.known(&container_id, &target.owner);
+                let known = known.cloned().unwrap_or_default();
                 let probes = InstanceProbes::new(
                     &target.timings(),
-                    &seeds(&target.last_verdicts, known),
+                    &known,
                     target.age(self.clock.now()),
                     target.situation,
                     now,
@@ -579,21 +580,6 @@ impl ProbedInstance {
             }
         }
     }
-}
-
-/// What is known of an instance before its first try in this run: by ourselves,
-/// else by the pool, which was told by an earlier run.
-fn seeds(
-    told: &BTreeMap<Kind, Verdict>,
-    known: Option<&BTreeMap<Kind, Verdict>>,
-) -> BTreeMap<Kind, Verdict> {
-    let mut seeds = told.clone();
-    for (kind, verdict) in known.into_iter().flatten() {
-        if *verdict != Verdict::initial(*kind) || !seeds.contains_key(kind) {
-            seeds.insert(*kind, verdict.clone());
-        }
-    }
-    seeds
 }
 
 #[cfg(test)]

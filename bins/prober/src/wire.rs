@@ -29,8 +29,6 @@ pub(crate) struct Target {
     pub(crate) started_at: UnixNanos,
     pub(crate) situation: Situation,
     pub(crate) specs: BTreeMap<Kind, Arc<ProbeSpec>>,
-    /// What the pool was last told.
-    pub(crate) last_verdicts: BTreeMap<Kind, Verdict>,
 }
 
 impl Target {
@@ -120,17 +118,6 @@ pub(crate) fn target(target: v1::ProbeTarget) -> Result<Target, String> {
             (kind, Arc::new(spec))
         })
         .collect();
-    let last_verdicts = target
-        .last_verdicts
-        .into_iter()
-        .filter(|verdict| verdict.container_id == target.container_id)
-        .filter_map(|verdict| {
-            let kind = kind_from_wire(verdict.kind())?;
-            let result = result_from_wire(verdict.result());
-            let message = for_people(&verdict.message);
-            Some((kind, Verdict { result, message }))
-        })
-        .collect();
     Ok(Target {
         owner: Owner {
             pod_uid: pod.uid,
@@ -145,7 +132,6 @@ pub(crate) fn target(target: v1::ProbeTarget) -> Result<Target, String> {
             (true, true) => Situation::Terminating,
         },
         specs,
-        last_verdicts,
     })
 }
 
@@ -175,23 +161,6 @@ pub(crate) fn kind_to_wire(kind: Kind) -> v1::ProbeKind {
         Kind::Liveness => v1::ProbeKind::Liveness,
         Kind::Readiness => v1::ProbeKind::Readiness,
         Kind::Startup => v1::ProbeKind::Startup,
-    }
-}
-
-fn kind_from_wire(kind: v1::ProbeKind) -> Option<Kind> {
-    match kind {
-        v1::ProbeKind::Liveness => Some(Kind::Liveness),
-        v1::ProbeKind::Readiness => Some(Kind::Readiness),
-        v1::ProbeKind::Startup => Some(Kind::Startup),
-        v1::ProbeKind::Unspecified => None,
-    }
-}
-
-fn result_from_wire(result: v1::ProbeResult) -> ProbeResult {
-    match result {
-        v1::ProbeResult::Success => ProbeResult::Success,
-        v1::ProbeResult::Failure => ProbeResult::Failure,
-        v1::ProbeResult::Unspecified => ProbeResult::Unknown,
     }
 }
 
@@ -261,26 +230,5 @@ mod tests {
         ] {
             assert!(target(broken).is_err());
         }
-    }
-
-    #[test]
-    fn only_verdicts_of_this_very_instance_are_taken() {
-        let verdict = |container_id: &str, kind: v1::ProbeKind| v1::ProbeVerdict {
-            container_id: container_id.to_owned(),
-            kind: kind.into(),
-            result: v1::ProbeResult::Success.into(),
-            ..Default::default()
-        };
-        let target = target(v1::ProbeTarget {
-            last_verdicts: vec![
-                verdict("id", v1::ProbeKind::Readiness),
-                verdict("old", v1::ProbeKind::Startup),
-                verdict("id", v1::ProbeKind::Unspecified),
-            ],
-            ..message()
-        })
-        .unwrap();
-        let kinds: Vec<Kind> = target.last_verdicts.keys().copied().collect();
-        assert_eq!(kinds, [Kind::Readiness]);
     }
 }

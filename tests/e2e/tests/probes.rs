@@ -1,5 +1,4 @@
-//! Probes of every kind by every means, with their effects, and what admission
-//! refuses.
+//! Probes of every kind by every means, with their effects.
 
 use std::time::{Duration, Instant};
 

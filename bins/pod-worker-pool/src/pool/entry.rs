@@ -166,7 +166,6 @@ impl Entry {
             desired: self.worker.desired().cloned(),
             phase: self.worker.phase(),
             termination: self.worker.termination().cloned(),
-            verdicts: self.verdicts.clone(),
             pending_resize: self.pending_resize.clone(),
         }
     }

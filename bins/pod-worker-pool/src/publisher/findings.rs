@@ -19,8 +19,6 @@ pub(crate) struct WorkerView {
     pub phase: v1::WorkerPhase,
     /// The termination, once one was asked for.
     pub termination: Option<Termination>,
-    /// Verdicts that the pool was last told, for a prober that lost its state.
-    pub verdicts: Vec<v1::ProbeVerdict>,
     /// Why the pod does not get the CPU and memory that it is to have, if it has to wait.
     pub pending_resize: Option<v1::PendingResize>,
 }

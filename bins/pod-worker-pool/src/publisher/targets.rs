@@ -108,12 +108,6 @@ fn target(
         terminating: worker.termination.is_some() || pod.is_marked_for_deletion(),
         // As in the kubelet, it is not probed before its postStart hook has ended.
         running: container.state.is_running() && !is_in_post_start,
-        last_verdicts: worker
-            .verdicts
-            .iter()
-            .filter(|verdict| verdict.container_id == container.id)
-            .cloned()
-            .collect(),
     }
 }
 
@@ -133,7 +127,6 @@ fn ports_json(spec: &ContainerSpec) -> Vec<u8> {
 mod tests {
     use ipc::limits::{
         MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TARGET_MESSAGE_BYTES,
-        MAX_PROBE_TEXT_BYTES,
     };
     use pod::probe::MAX_PROBE_BYTES;
     use prost::Message;
@@ -144,18 +137,12 @@ mod tests {
     #[test]
     fn the_largest_probes_with_all_that_is_beside_them_fit_a_target() {
         let text = |length: usize| "x".repeat(length);
-        let verdict = v1::ProbeVerdict {
-            container_id: text(MAX_CONTAINER_ID_BYTES),
-            message: text(MAX_PROBE_TEXT_BYTES),
-            ..v1::ProbeVerdict::default()
-        };
         let target = v1::ProbeTarget {
             container_name: text(MAX_CONTAINER_NAME_BYTES),
             container_id: text(MAX_CONTAINER_ID_BYTES),
             liveness_json: vec![b' '; MAX_PROBE_BYTES],
             readiness_json: vec![b' '; MAX_PROBE_BYTES],
             startup_json: vec![b' '; MAX_PROBE_BYTES],
-            last_verdicts: vec![verdict; 3],
             ..v1::ProbeTarget::default()
         };
         // What is not counted here: three ports, and the pod's reference.

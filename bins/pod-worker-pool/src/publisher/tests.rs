@@ -21,7 +21,6 @@ fn view(value: &Value, phase: v1::WorkerPhase) -> WorkerView {
         desired: Some(desired),
         phase,
         termination: None,
-        verdicts: Vec::new(),
         pending_resize: None,
     }
 }

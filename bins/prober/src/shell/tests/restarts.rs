@@ -55,33 +55,6 @@ async fn a_kill_at_any_moment_never_takes_back_what_was_told() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_state_file_the_pools_memory_counts() {
-    let mut node = Node::new().await;
-    node.behave("c1", Behaviour::Accept);
-    node.announce(node.target("c1", &[Readiness, Startup]));
-    let mut watcher = node.watch().await;
-    watcher.until("c1", Readiness, Success).await;
-    node.kill_prober();
-    std::fs::remove_file(node.state_file()).unwrap();
-    node.change("c1", |target| {
-        target.last_verdicts = [Readiness, Startup]
-            .map(|kind| v1::ProbeVerdict {
-                container_id: "c1".to_owned(),
-                kind: kind.into(),
-                result: Success.into(),
-                ..Default::default()
-            })
-            .into();
-    });
-    node.behave("c1", Behaviour::Hang);
-    node.start_prober();
-    let mut watcher = node.watch().await;
-    let changes = watcher.changes_within(2).await;
-    let expected = [Readiness, Startup].map(|kind| ("c1".to_owned(), kind, Success));
-    assert_eq!(changes, expected);
-}
-
 /// As while the node policy refuses its pod.
 #[tokio::test(start_paused = true)]
 async fn a_failure_of_a_probe_that_was_taken_away_is_forgotten_and_the_others_stand() {
