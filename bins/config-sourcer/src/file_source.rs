@@ -18,7 +18,7 @@ use crate::files::Manifests;
 use crate::publication::Publication;
 use crate::reader::{self, Listing, Order, PathKind};
 use crate::snapshot::Problem;
-use crate::watcher::{Hint, Watch, Watcher};
+use crate::watcher::{Hint, Watcher};
 
 /// When a file that is just being written is looked at again.
 const SETTLING: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ pub(crate) struct FileSource {
     kind: Option<PathKind>,
     manifests: Manifests,
     read: Arc<Read>,
-    watch: Watch,
+    watch: Watcher,
 }
 
 impl FileSource {
@@ -70,7 +70,7 @@ impl FileSource {
             kind: None,
             manifests: Manifests::default(),
             read: Arc::new(reader::read),
-            watch: Watch::new(Watcher::new),
+            watch: Watcher::new(),
         }
     }
 
@@ -78,7 +78,6 @@ impl FileSource {
     pub(crate) async fn run(mut self) -> Infallible {
         let mut hint = Hint::default();
         loop {
-            self.watch.begin();
             let wait = match self.look(hint).await {
                 Ok(wait) => {
                     self.failed_looks.reset();

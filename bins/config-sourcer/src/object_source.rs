@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::object_directory::{MAX_READ_BYTES, Owner, look};
 use crate::object_set::{ObjectFiles, ObjectState, Room};
 use crate::snapshot::Problem;
-use crate::watcher::{Watch, Watcher};
+use crate::watcher::Watcher;
 
 /// The latest state of the objects. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ pub(crate) struct ObjectSource {
     check_frequency: Duration,
     publication: ObjectPublication,
     files: ObjectFiles,
-    watch: Watch,
+    watch: Watcher,
 }
 
 impl ObjectSource {
@@ -85,7 +85,7 @@ impl ObjectSource {
             check_frequency,
             publication,
             files: ObjectFiles::default(),
-            watch: Watch::new(Watcher::new),
+            watch: Watcher::new(),
         }
     }
 
@@ -100,7 +100,6 @@ impl ObjectSource {
 
     /// One look, on a thread of its own: a disk that hangs holds up nothing but that.
     async fn look(&mut self) {
-        self.watch.begin();
         let (path, owner, arming) = (self.path.clone(), self.owner, self.watch.arming());
         let known = self.files.known();
         let looked = blocking::spawn(move || {

@@ -33,7 +33,7 @@ async fn a_path_that_cannot_be_listed_is_looked_at_again_after_1_s_then_ever_lat
     node.start_altered(&node.manifests(), |source| {
         source.read = read;
         // Its changes are not told.
-        source.watch = Watch::new(|| Err(io::ErrorKind::OutOfMemory.into()));
+        source.watch = Watcher::of(Err(io::ErrorKind::OutOfMemory.into()));
         let cap = Duration::from_secs(20);
         source.check_frequency = cap;
         source.failed_looks = failed_looks(cap);
@@ -58,45 +58,13 @@ fn no_retry_waits_longer_than_the_check_frequency() {
 async fn that_changes_are_noticed_late_is_shown_and_holds_up_nothing() {
     let mut node = Node::with_directory();
     node.write("a", &manifest("a", "i:1"));
-    let can_be_had = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let of_source = Arc::clone(&can_be_had);
     node.start_altered(&node.manifests(), |source| {
         source.check_frequency = Duration::from_millis(10);
-        source.watch = Watch::new(move || match of_source.load(Ordering::Relaxed) {
-            true => Watcher::new(),
-            false => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
-        });
+        source.watch = Watcher::of(Err(io::ErrorKind::OutOfMemory.into()));
     });
     let state = node.until_images(&["i:1"]).await;
     assert!(has_problem(&state, "changes are noticed late"), "{state:?}");
     // Found at the next look, without being told.
-    node.write("a", &manifest("a", "i:2"));
-    node.until_images(&["i:2"]).await;
-    can_be_had.store(true, Ordering::Relaxed);
-    node.until("noticed at once", |state| state.problems.is_empty())
-        .await;
-}
-
-#[tokio::test]
-async fn changes_are_told_as_soon_as_inotify_can_be_had() {
-    let mut node = Node::with_directory();
-    let count = AtomicUsize::new(0);
-    // So that there is a second look soon.
-    let read = Arc::new(move |order| match count.fetch_add(1, Ordering::Relaxed) {
-        0 => listing(Ok(Some(PathKind::Directory)), order, true),
-        _ => reader::read(order),
-    });
-    let attempts = AtomicUsize::new(0);
-    node.start_altered(&node.manifests(), |source| {
-        source.read = read;
-        source.watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
-            _ => Watcher::new(),
-        });
-    });
-    node.until_images(&[]).await;
-    node.write("a", &manifest("a", "i:1"));
-    node.until_images(&["i:1"]).await;
     node.write("a", &manifest("a", "i:2"));
     node.until_images(&["i:2"]).await;
 }
