@@ -7,7 +7,6 @@
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
 //! - [`operations`]: what a pod that arrived asks for;
-//! - [`turned_away`]: pods that arrived and for which there is no room now;
 //! - [`desired_pods`]: the pods that should run;
 //! - [`admission`]: whether a pod may start;
 //! - [`workers`]: what the pool has, what it was sent, what it still has to stop;
@@ -36,7 +35,6 @@ mod reports;
 mod runtime_health;
 mod sources;
 mod status;
-mod turned_away;
 mod verdicts;
 mod work_queue;
 mod workers;
@@ -64,7 +62,6 @@ use operations::Operations;
 use outbox::{UpdateKind, UpdatedPod, WorkerUpdate};
 use runtime_health::RuntimeHealth;
 use sources::{FAILED_MANIFEST, SourceEffect, Sources};
-use turned_away::Load;
 use verdicts::{ProbeEffect, Verdicts};
 use work_queue::WorkQueue;
 use workers::{DepartedPod, Workers, is_stopped};
@@ -148,10 +145,6 @@ impl SyncLoop {
                 self.begin_cleanups();
             }
         }
-        let departed = self.workers.departed_size();
-        if self.sources.want_anew(&self.pods, departed) {
-            self.actions.push(Action::WatchPodsAnew);
-        }
         let records = self.admission.changed_records();
         self.actions
             .extend(records.map(Action::SaveAdmissionRecords));
@@ -171,8 +164,8 @@ impl SyncLoop {
                     self.remove(&uids);
                 }
                 SourceEffect::Arrived(pods) => {
-                    let load = Load::of(&self.pods, self.workers.departed_size());
-                    self.operate(Operations::of(pods, &self.pods, load));
+                    let departed = self.workers.departed_size();
+                    self.operate(Operations::of(pods, &self.pods, departed));
                     waits_for_decision = false;
                 }
                 SourceEffect::Problem { subject, reason } => {
@@ -187,13 +180,13 @@ impl SyncLoop {
 
     fn operate(&mut self, operations: Operations) {
         for pod in operations.accepted() {
-            self.sources.forget_turned_away(&pod.document);
+            self.sources.take_in(&pod.document);
         }
-        for (source, refused) in operations.refused {
-            if self.sources.turned_away(source, &refused) {
-                let (identity, reason) = (refused.identity, refused.reason);
+        for (pod, reason) in operations.refused {
+            if self.sources.turn_away(&pod, &reason) {
+                let (identity, source) = (pod.identity(), pod.source());
                 tracing::warn!(pod = %identity, %source, reason, "a pod is turned away");
-                self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
+                self.report(Some(identity.into()), "", FAILED_MANIFEST, reason);
             }
         }
         for pod in operations.unchanged {

@@ -53,6 +53,9 @@ impl Cleanups {
                 desired: desired.clone(),
                 sources_ready,
             });
+            if sources.turned_any_away() {
+                actions.push(Action::WatchPodsAnew);
+            }
         }
         actions.push(Action::SyncKnownPods {
             question,

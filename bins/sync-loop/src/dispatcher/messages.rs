@@ -135,7 +135,7 @@ pub(crate) enum Action {
         sources_ready: bool,
     },
     /// Begin the stream from config-sourcer anew: its snapshot brings pods again that were
-    /// turned away and could be taken by now.
+    /// turned away.
     WatchPodsAnew,
     /// Ask for the runtime's health now: it was seen failing.
     CheckRuntime,

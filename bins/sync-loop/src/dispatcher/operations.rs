@@ -7,8 +7,7 @@
 
 use pod::{PodDocument, PodSource};
 
-use super::desired_pods::{DesiredPod, DesiredPods};
-use super::turned_away::{Load, Refused, refusal};
+use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS};
 
 /// Pods by what is to be done with them.
 #[derive(Debug, Default)]
@@ -21,30 +20,32 @@ pub(crate) struct Operations {
     pub reconciled: Vec<DesiredPod>,
     /// Nothing of interest differs.
     pub unchanged: Vec<DesiredPod>,
-    /// They cannot be taken now.
-    pub refused: Vec<(PodSource, Refused)>,
+    /// They cannot be taken now; why, for people.
+    pub refused: Vec<(PodDocument, String)>,
 }
 
 impl Operations {
-    /// Compares pods with those that are desired; `load` is that of all that there are.
-    pub(crate) fn of(arrived: Vec<DesiredPod>, pods: &DesiredPods, mut load: Load) -> Operations {
+    /// Compares pods with those that are desired; `departed` pods, so many with so many
+    /// bytes of JSON, take room too.
+    pub(crate) fn of(
+        arrived: Vec<DesiredPod>,
+        pods: &DesiredPods,
+        departed: (usize, usize),
+    ) -> Operations {
         let mut operations = Operations::default();
+        let mut count = pods.len() + departed.0;
+        let mut bytes = pods.json_bytes() + departed.1;
         for pod in arrived {
-            let (source, identity) = (pod.document.source(), pod.document.identity());
-            let bytes = pod.document.json().len();
-            if let Some(reason) = refusal(source, identity.uid(), bytes, pods, load) {
-                let refused = Refused {
-                    identity: identity.clone(),
-                    bytes,
-                    reason,
-                };
-                operations.refused.push((source, refused));
+            let known = pods.document(pod.document.identity().uid());
+            let with_it = bytes + pod.document.json().len();
+            let with_it = with_it - known.map_or(0, |known| known.json().len());
+            if let Some(reason) = refusal(pod.document.source(), known, count, with_it) {
+                operations.refused.push((pod.document, reason));
                 continue;
             }
-            let known = pods.document(identity.uid());
-            load.bytes = load.bytes + bytes - known.map_or(0, |known| known.json().len());
+            bytes = with_it;
             let Some(known) = known else {
-                load.pods += 1;
+                count += 1;
                 operations.added.push(pod);
                 continue;
             };
@@ -61,6 +62,28 @@ impl Operations {
     pub(crate) fn accepted(&self) -> impl Iterator<Item = &DesiredPod> {
         let known = self.updated.iter().chain(&self.reconciled);
         self.added.iter().chain(known).chain(&self.unchanged)
+    }
+}
+
+/// Why a pod of a source cannot be taken beside `count` others; with it all have so many
+/// bytes.
+fn refusal(
+    source: PodSource,
+    known: Option<&PodDocument>,
+    count: usize,
+    bytes: usize,
+) -> Option<String> {
+    let other = known.map(PodDocument::source);
+    if let Some(other) = other.filter(|other| *other != source) {
+        Some(format!(
+            "source {other} has this pod too, and had it first; that of source {source} waits"
+        ))
+    } else if known.is_none() && count >= MAX_PODS {
+        Some(format!("this node takes at most {MAX_PODS} pods"))
+    } else if bytes > MAX_BYTES {
+        Some(format!("all pods together may have {MAX_BYTES} bytes"))
+    } else {
+        None
     }
 }
 

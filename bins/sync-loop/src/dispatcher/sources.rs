@@ -20,9 +20,8 @@ use pod::{PodDocument, PodSource};
 
 use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS, Uid};
 use super::pod_facts::PodFacts;
-use super::turned_away::{Load, Refused, TurnedAway};
 
-/// Problems of one source that are kept; more say nothing new.
+/// Problems of one source that are kept, and pods that are turned away; more say nothing new.
 const MAX_PROBLEMS: usize = 256;
 
 /// Longest text of a problem, in bytes; the contract of an event's message.
@@ -117,9 +116,9 @@ impl Snapshot {
 struct Source {
     delivered: bool,
     arriving: Option<Snapshot>,
-    turned_away: TurnedAway,
-    /// Another stream was asked for because of these, and has not shown this source yet.
-    asked_anew: bool,
+    /// Pods that arrived and could not be taken, a line for people each. config-sourcer
+    /// sends each once: while there are any, housekeeping opens the stream again.
+    turned_away: BTreeMap<Uid, String>,
     problems: Vec<SourceProblem>,
 }
 
@@ -221,7 +220,7 @@ impl Sources {
             }
             return None;
         }
-        state.turned_away.forget(uid);
+        state.turned_away.remove(uid);
         if !is_known {
             return None;
         }
@@ -283,42 +282,35 @@ impl Sources {
         let source = self.sources.get_mut(&source)?;
         let snapshot = source.arriving.take()?;
         source.delivered |= snapshot.ready;
-        source.asked_anew &= snapshot.changes;
-        source.turned_away.retain(|uid| match snapshot.changes {
+        source.turned_away.retain(|uid, _| match snapshot.changes {
             true => !snapshot.gone.contains(uid),
             false => snapshot.pods.contains_key(uid),
         });
         Some(snapshot)
     }
 
-    /// A pod of a source cannot be taken; whether that is news.
-    pub(crate) fn turned_away(&mut self, source: PodSource, refused: &Refused) -> bool {
-        let source = self.sources.get_mut(&source);
-        source.is_some_and(|source| source.turned_away.note(refused))
-    }
-
-    /// A pod was accepted: it is not turned away any more.
-    pub(crate) fn forget_turned_away(&mut self, pod: &PodDocument) {
-        if let Some(source) = self.sources.get_mut(&pod.source()) {
-            source.turned_away.forget(pod.identity().uid());
-        }
-    }
-
-    /// Whether the stream is to begin anew, since a pod that was turned away could be
-    /// taken: told once before its source is shown again.
-    /// `departed` pods, so many and so many bytes, count as well.
-    pub(crate) fn want_anew(&mut self, pods: &DesiredPods, departed: (usize, usize)) -> bool {
-        if self.sources.values().all(|it| it.turned_away.is_empty()) {
+    /// A pod cannot be taken now; whether that is news.
+    pub(crate) fn turn_away(&mut self, pod: &PodDocument, reason: &str) -> bool {
+        let Some(source) = self.sources.get_mut(&pod.source()) else {
             return false;
+        };
+        let (lines, uid) = (&mut source.turned_away, pod.identity().uid());
+        let line = format!("pod {}: {reason}", pod.identity());
+        let is_noted = lines.len() < MAX_PROBLEMS || lines.contains_key(uid);
+        is_noted && lines.insert(uid.into(), line.clone()) != Some(line)
+    }
+
+    /// A pod was taken.
+    pub(crate) fn take_in(&mut self, pod: &PodDocument) {
+        if let Some(source) = self.sources.get_mut(&pod.source()) {
+            source.turned_away.remove(pod.identity().uid());
         }
-        let load = Load::of(pods, departed);
-        let mut wanted = false;
-        for (name, source) in &mut self.sources {
-            let wants = !source.asked_anew && source.turned_away.could_be_taken(*name, pods, load);
-            source.asked_anew |= wants;
-            wanted |= wants;
-        }
-        wanted
+    }
+
+    /// Whether there are pods that could not be taken when they arrived.
+    pub(crate) fn turned_any_away(&self) -> bool {
+        let mut all = self.sources.values();
+        all.any(|source| !source.turned_away.is_empty())
     }
 
     /// Whether a source is one that is configured.
@@ -392,7 +384,9 @@ impl Sources {
         self.sources.iter().map(|(name, source)| {
             let problems = source.problems.iter();
             let problems = problems.map(|it| format!("{}: {}", it.subject, problem_text(it)));
-            let lines = problems.chain(source.turned_away.lines()).collect();
+            let lines = problems
+                .chain(source.turned_away.values().cloned())
+                .collect();
             (*name, source.delivered, lines)
         })
     }
