@@ -182,7 +182,6 @@ pub struct ImageSettings {
     /// Images that nobody has used for longer than this are removed; zero for never.
     pub maximum_gc_age: Duration,
     /// Which of those that are here a pod gets only if it may pull them.
-    #[serde(default)]
     pub verification: ImageVerification,
 }
 
@@ -266,7 +265,6 @@ pub struct MemoryQos {
     pub throttling_millionths: Option<u32>,
     /// `memoryReservationPolicy: TieredReservation`: the kernel leaves to pods what they
     /// request of memory.
-    #[serde(default)]
     pub reserves: bool,
 }
 
@@ -304,15 +302,12 @@ pub struct NodeConfig {
     /// The credentials of registries, which only pod-worker-pool reads.
     pub pull_credentials_path: PathBuf,
     /// `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
-    #[serde(default)]
     pub credential_providers: Option<CredentialProviders>,
     /// `staticPodPath`: a directory or a file.
     pub static_pod_path: Option<PathBuf>,
     /// `localObjectsPath` of Bulkhead's configuration: a directory.
-    #[serde(default)]
     pub local_objects_path: Option<PathBuf>,
     /// `runtimeClasses` of Bulkhead's configuration.
-    #[serde(default)]
     pub runtime_classes: RuntimeClasses,
     /// `fileCheckFrequency`, 20 s by default.
     pub file_check_frequency: Duration,
@@ -323,7 +318,6 @@ pub struct NodeConfig {
     /// `maxPods`, 110 by default.
     pub max_pods: u32,
     /// The ids of pods with user namespaces of their own.
-    #[serde(default)]
     pub user_namespaces: UserNamespaceSettings,
     /// `enforceNodeAllocatable` names `pods`: all of them together get no more than what
     /// the node has beside its reservations.
@@ -342,11 +336,9 @@ pub struct NodeConfig {
     pub cpu_cfs_quota_period: Duration,
     /// `memoryThrottlingFactor` and `memoryReservationPolicy`, unless the feature gate
     /// `MemoryQoS` is off; absent where neither says anything.
-    #[serde(default)]
     pub memory_qos: Option<MemoryQos>,
     /// `singleProcessOOMKill`: of a container that has no memory left one process is
     /// killed, not all. Absent: as cgroups of that version do, with version 2 all are.
-    #[serde(default)]
     pub single_process_oom_kill: Option<bool>,
     /// `resolvConf`; absent: none is read.
     pub resolv_conf: Option<PathBuf>,
@@ -372,7 +364,6 @@ pub struct NodeConfig {
     pub eviction: EvictionSettings,
     /// The groups of pods that a shutdown of the node ends one after the other, lowest
     /// priority first; none: it is not waited for them.
-    #[serde(default)]
     pub shutdown: Vec<ShutdownGroup>,
     /// Upper end of a container's crash-loop wait; 300 s by default.
     pub max_container_restart_period: Duration,
@@ -525,13 +516,6 @@ mod tests {
         assert_eq!(config.node_name, "node-1");
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<NodeConfig>(&text).unwrap(), config);
-        // As a version wrote it that had no policy for reservations.
-        let mut of_before: serde_json::Value = serde_json::from_str(&text).unwrap();
-        of_before["memory_qos"] = serde_json::json!({"throttling_millionths": 900_000});
-        let images = of_before["images"].as_object_mut().unwrap();
-        images.remove("verification").unwrap();
-        let read: NodeConfig = serde_json::from_value(of_before).unwrap();
-        assert_eq!(read.memory_qos, Some(MemoryQos::new(Some(0.9), false)));
     }
 
     #[test]

@@ -21,26 +21,21 @@ pub struct Record {
     /// Until when instances that are being stopped may take, for either reason.
     pub stops: StopRecords,
     /// How far postStart hooks are that have not ended well, by container id.
-    #[serde(default)]
     pub post_starts: BTreeMap<String, PostStart>,
     /// Instances that the runtime refused to start, by container id. What it says of them
     /// may read like a start whose caller went away, which is made again. One with a
     /// postStart hook is among `post_starts` too: its hook is due if it runs after all.
-    #[serde(default)]
     pub refused_starts: BTreeSet<String>,
     /// What instances run with that was changed since they were made, by container id.
-    #[serde(default)]
     pub resources: BTreeMap<String, KnownResources>,
     /// What containers keep while the node has no room for what they are to have, by
     /// name.
-    #[serde(default)]
     pub kept_resources: BTreeMap<String, InstanceResources>,
     /// When the first sync of a pod with a deadline was.
-    #[serde(default, with = "nanos")]
+    #[serde(with = "nanos")]
     pub started_at: Option<UnixNanos>,
     /// The sandboxes that the pod had before it began anew under its UID, by id. By id and
     /// not by number: what a kubelet makes of the pod meanwhile is not among them.
-    #[serde(default)]
     pub former_sandboxes: BTreeSet<String>,
 }
 

@@ -35,7 +35,6 @@ pub enum TerminationCause {
         /// For people.
         message: String,
         /// The node was short of something, which its condition `DisruptionTarget` tells.
-        #[serde(default)]
         is_disruption: bool,
     },
     /// It was active for longer than `activeDeadlineSeconds`: it becomes Failed.

@@ -1,9 +1,9 @@
 //! Hash of the part of a container's spec whose change means: start it anew.
 //!
 //! The kubelet's users lost containers to upgrades because its hash covered
-//! the whole type. Ours covers a named list of fields, carries the version of
-//! that list, and an old version stays computable, so an upgrade compares old
-//! containers by the list that they were started with.
+//! the whole type. Ours covers a named list of fields and carries the version of
+//! that list. A value of another list cannot be compared, so no upgrade starts a
+//! container anew.
 //!
 //! The value is 64 bits: the version in the highest byte, then 56 bits of
 //! SHA-256. A kubelet's own value has 32 bits, so the two are told apart, and a
@@ -13,10 +13,8 @@
 //! command, args, workingDir, env, envFrom, ports, resources, volumeMounts,
 //! volumeDevices, securityContext, stdin, stdinOnce, tty and the termination
 //! message. Not covered, because it acts at once or only at the next start:
-//! probes, lifecycle, imagePullPolicy, restartPolicy, resizePolicy.
-//!
-//! Version 2 covers the same, but for cpu and memory in resources: those can be changed
-//! while the container runs.
+//! probes, lifecycle, imagePullPolicy, restartPolicy, resizePolicy, and cpu and memory in
+//! resources, which can be changed while the container runs.
 
 use std::fmt;
 
@@ -27,9 +25,9 @@ use sha2::{Digest, Sha256};
 
 use crate::resources::{CPU, MEMORY};
 
+/// The list of fields that is covered: see the module's header.
+const VERSION: u64 = 1;
 const VERSION_SHIFT: u32 = 56;
-/// Values below are a kubelet's: it has 32 bits.
-const KUBELET_VALUES: u64 = 1 << 32;
 
 /// Hash of a container's spec; see the module's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,43 +40,14 @@ pub enum HashComparison {
     Same,
     /// Something has changed that needs a new container.
     Changed,
-    /// It was made by something else (a kubelet, a newer version): it cannot be
+    /// It was made by something else (a kubelet, another version): it cannot be
     /// compared. Adopt it as it is.
     Incomparable,
 }
 
 impl ContainerHash {
-    /// The hash of a container, by the current list of fields.
+    /// The hash of a container.
     pub fn of(container: &Container) -> Self {
-        Self::version_2(container)
-    }
-
-    /// Compares the value of a container's hash annotation with a container in
-    /// a pod's spec.
-    pub fn compare(recorded: &str, container: &Container) -> HashComparison {
-        let Ok(recorded) = u64::from_str_radix(recorded, 16) else {
-            return HashComparison::Incomparable;
-        };
-        if recorded < KUBELET_VALUES {
-            return HashComparison::Incomparable;
-        }
-        let expected = match recorded >> VERSION_SHIFT {
-            1 => Self::version_1(container),
-            2 => Self::version_2(container),
-            _ => return HashComparison::Incomparable,
-        };
-        if expected.0 == recorded {
-            HashComparison::Same
-        } else {
-            HashComparison::Changed
-        }
-    }
-
-    fn version_1(container: &Container) -> Self {
-        Self::with_resources(1, container, json(&container.resources))
-    }
-
-    fn version_2(container: &Container) -> Self {
         let mut resources = container.resources.clone();
         if let Some(resources) = &mut resources {
             let lists = [&mut resources.limits, &mut resources.requests];
@@ -86,11 +55,6 @@ impl ContainerHash {
                 amounts.retain(|name, _| ![CPU, MEMORY].contains(&name.as_str()));
             }
         }
-        Self::with_resources(2, container, json(&resources))
-    }
-
-    /// The other fields are the same in all versions.
-    fn with_resources(version: u64, container: &Container, resources: Value) -> Self {
         let mut digest = Sha256::new();
         let mut field = |name: &str, value: Value| {
             if let Some(value) = without_empty(value) {
@@ -109,7 +73,7 @@ impl ContainerHash {
         field("env", json(&container.env));
         field("envFrom", json(&container.env_from));
         field("ports", json(&container.ports));
-        field("resources", resources);
+        field("resources", json(&resources));
         field("volumeMounts", json(&container.volume_mounts));
         field("volumeDevices", json(&container.volume_devices));
         field("securityContext", json(&container.security_context));
@@ -128,7 +92,23 @@ impl ContainerHash {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&digest[..8]);
         let low = u64::from_be_bytes(bytes) >> (64 - VERSION_SHIFT);
-        Self(version << VERSION_SHIFT | low)
+        Self(VERSION << VERSION_SHIFT | low)
+    }
+
+    /// Compares the value of a container's hash annotation with a container in
+    /// a pod's spec.
+    pub fn compare(recorded: &str, container: &Container) -> HashComparison {
+        let Ok(recorded) = u64::from_str_radix(recorded, 16) else {
+            return HashComparison::Incomparable;
+        };
+        if recorded >> VERSION_SHIFT != VERSION {
+            return HashComparison::Incomparable;
+        }
+        if Self::of(container).0 == recorded {
+            HashComparison::Same
+        } else {
+            HashComparison::Changed
+        }
     }
 }
 
@@ -185,20 +165,15 @@ mod tests {
     #[test]
     fn the_value_of_a_version_never_changes() {
         // If this fails, containers of a running node would be restarted by an
-        // upgrade: add a version instead.
+        // upgrade: it needs another version.
         let container = container(
             r#"{"name":"c","image":"i:1","command":["a"],"env":[{"name":"X","value":"1"}],
                 "ports":[{"containerPort":80}],"resources":{"limits":{"cpu":"1"}}}"#,
         );
-        let versions = [
-            (ContainerHash::version_1(&container), "1ea9233bb7d7700"),
-            (ContainerHash::version_2(&container), "2426caa328cf4fc"),
-        ];
-        for (hash, value) in versions {
-            assert_eq!(hash.to_string(), value);
-            let compared = ContainerHash::compare(value, &container);
-            assert_eq!(compared, HashComparison::Same);
-        }
+        let value = "1426caa328cf4fc";
+        assert_eq!(ContainerHash::of(&container).to_string(), value);
+        let compared = ContainerHash::compare(value, &container);
+        assert_eq!(compared, HashComparison::Same);
     }
 
     #[test]
@@ -238,20 +213,6 @@ mod tests {
                 HashComparison::Same,
                 "{same}"
             );
-        }
-    }
-
-    #[test]
-    fn in_version_1_cpu_and_memory_start_a_container_anew() {
-        let container = |cpu: &str| {
-            container(&format!(
-                r#"{{"name":"c","resources":{{"limits":{{"cpu":"{cpu}"}}}}}}"#
-            ))
-        };
-        let recorded = ContainerHash::version_1(&container("1")).to_string();
-        for (cpu, expected) in [("1", HashComparison::Same), ("2", HashComparison::Changed)] {
-            let compared = ContainerHash::compare(&recorded, &container(cpu));
-            assert_eq!(compared, expected);
         }
     }
 

@@ -56,7 +56,6 @@ impl InForce {
         let policy = remembered.map(|text| Policy::parse(text, protected.clone()));
         let (policy, origin) = match policy {
             Some(Ok(policy)) => (Some(Arc::new(policy)), Origin::LastGood),
-            // What an older version took for a policy may be none any more.
             Some(Err(_)) | None => (None, Origin::Nothing),
         };
         InForce {

@@ -329,8 +329,8 @@ impl Admission {
             let has_ended = pod.facts.phase.is_terminal() || workers.is_terminated(uid);
             if is_resized && !has_ended {
                 resized.push((uid, &pod.facts, resizes::rank(&pod.facts, allocation)));
-            } else if is_resized || allocation.pending.is_some() || allocation.in_force.is_none() {
-                // It has ended, is to have again what it has, or nothing is known of that.
+            } else if is_resized || allocation.pending.is_some() {
+                // It has ended, or is to have again what it has.
                 self.allocate(uid, Allocation::of(&pod.facts));
             }
         }
@@ -451,7 +451,7 @@ impl Admission {
                 reason,
                 message,
                 admission_hash,
-            }) if admission_hash.is_empty() || !asks_anew(pod, admission_hash) => {
+            }) if !asks_anew(pod, admission_hash) => {
                 return AdmissionState::Rejected(Rejection {
                     reason: reason.clone(),
                     message: message.clone(),

@@ -24,8 +24,11 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use v1::WorkerPhase;
 
-use super::admission::{AdmissionRecords, AdmissionState, Kept, NodeDescription};
+use super::admission::{
+    AdmissionRecord, AdmissionRecords, AdmissionState, Allocation, Kept, NodeDescription,
+};
 use super::outbox::{UpdateKind, UpdatedPod, WorkerUpdate};
+use super::pod_facts::PodFacts;
 use super::{Action, Event, Now, Settings, SyncLoop};
 
 const START: i64 = 1_700_000_000_000_000_000;
@@ -72,6 +75,12 @@ pub(super) fn needs_cpu(uid: &str, millis: u32) -> Value {
 pub(super) fn message(pod: &Value, source: PodSource) -> v1::Pod {
     let json = serde_json::to_vec(pod).unwrap();
     PodDocument::from_json(json, source).unwrap().0.to_message()
+}
+
+/// The record of a pod that was admitted as it is.
+pub(super) fn admitted(pod: &Value) -> AdmissionRecord {
+    let pod = PodFacts::of(&serde_json::from_value(pod.clone()).unwrap());
+    AdmissionRecord::Admitted(Allocation::of(&pod))
 }
 
 /// What an action says, short enough for a table.

@@ -3,8 +3,7 @@
 //! have to be started again for it.
 //!
 //! Of an instance that a kubelet made nobody knows what it runs with: its next instance
-//! has what the pod says. One that an earlier version of Bulkhead made is started again:
-//! its hash covers resources.
+//! has what the pod says.
 
 use pod::PodExt;
 use pod::core::Container as ContainerSpec;

@@ -151,7 +151,7 @@ async fn who_may_have_an_image_outlives_the_process_and_no_credential_is_kept() 
     assert_eq!(case.never(&nothing()).await, refused);
     assert_eq!(case.never(&by("wrong")).await, refused);
 
-    // Without the file, as after an older version, everybody has what is there.
+    // Without the file everybody has what is there.
     std::fs::remove_file(case.directory.path().join("pulled-images.json")).unwrap();
     let case = case.restarted().await;
     assert_eq!(case.never(&nothing()).await, Ok(()));

@@ -31,9 +31,7 @@ pub enum AdmissionRecord {
         reason: String,
         /// See [`Rejection::message`].
         message: String,
-        /// `PodFacts::admission_hash` of the pod that was judged; empty if an earlier version of this
-        /// process judged it.
-        #[serde(default)]
+        /// `PodFacts::admission_hash` of the pod that was judged.
         admission_hash: String,
     },
 }
@@ -74,9 +72,7 @@ impl From<BTreeMap<String, AdmissionRecord>> for AdmissionRecords {
                     truncate(message, MAX_REJECTION_BYTES);
                     truncate(admission_hash, MAX_HASH_BYTES);
                 }
-                AdmissionRecord::Admitted(allocation) => {
-                    *allocation = std::mem::take(allocation).within_bounds();
-                }
+                AdmissionRecord::Admitted(allocation) => allocation.put_within_bounds(),
             }
             (uid, record)
         });
@@ -147,19 +143,8 @@ mod tests {
     use super::*;
 
     fn admitted() -> AdmissionRecord {
-        AdmissionRecord::Admitted(Allocation::default())
-    }
-
-    #[test]
-    fn a_record_of_an_earlier_version_is_read() {
-        let text = r#"{"u1":{"decision":"admitted"},
-            "u2":{"decision":"rejected","reason":"r","message":"m"}}"#;
-        let records: AdmissionRecords = serde_json::from_str(text).unwrap();
-        assert_eq!(records.get("u1"), Some(&admitted()));
-        assert!(matches!(
-            records.get("u2"),
-            Some(AdmissionRecord::Rejected { admission_hash, .. }) if admission_hash.is_empty()
-        ));
+        let pod = serde_json::from_str("{}").unwrap();
+        AdmissionRecord::Admitted(Allocation::of(&PodFacts::of(&pod)))
     }
 
     #[test]

@@ -18,12 +18,11 @@ use crate::dispatcher::pod_facts::PodFacts;
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// What of the node's CPU and memory an admitted pod has, and whether it waits for other.
-/// Nothing is known of one that an earlier version recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Allocation {
     /// What it has.
-    pub in_force: Option<InForce>,
+    pub in_force: InForce,
     /// Why it does not get what it is to have.
     pub pending: Option<PendingResize>,
 }
@@ -55,36 +54,33 @@ pub struct PendingResize {
 
 impl Allocation {
     /// That a pod has what it says.
-    pub(super) fn of(pod: &PodFacts) -> Allocation {
+    pub(crate) fn of(pod: &PodFacts) -> Allocation {
         let in_force = InForce {
             resizable: pod.size.resizable.clone(),
             cpu_millis: pod.requests.cpu_millis(),
             memory_bytes: pod.requests.memory_bytes(),
         };
         Allocation {
-            in_force: Some(in_force),
+            in_force,
             pending: None,
         }
     }
 
-    /// The record as one that this process could have written, whatever was read.
-    pub(super) fn within_bounds(mut self) -> Allocation {
-        if let Some(in_force) = &mut self.in_force {
-            truncate(&mut in_force.resizable, MAX_TEXT_BYTES);
-            in_force.cpu_millis = in_force.cpu_millis.max(0);
-            in_force.memory_bytes = in_force.memory_bytes.max(0);
-        }
+    /// Makes of it one that this process could have written, whatever was read.
+    pub(super) fn put_within_bounds(&mut self) {
+        let in_force = &mut self.in_force;
+        truncate(&mut in_force.resizable, MAX_TEXT_BYTES);
+        in_force.cpu_millis = in_force.cpu_millis.max(0);
+        in_force.memory_bytes = in_force.memory_bytes.max(0);
         if let Some(pending) = &mut self.pending {
             truncate(&mut pending.message, MAX_TEXT_BYTES);
             truncate(&mut pending.resizable, MAX_TEXT_BYTES);
         }
-        self
     }
 
     /// What a pod has that is to have something else.
     pub(super) fn resized<'a>(&'a self, pod: &PodFacts) -> Option<&'a InForce> {
-        let in_force = self.in_force.as_ref()?;
-        (in_force.resizable != pod.size.resizable).then_some(in_force)
+        (self.in_force.resizable != pod.size.resizable).then_some(&self.in_force)
     }
 
     /// That a pod waits; since when is kept, and so is everything while nothing changes.

@@ -442,7 +442,7 @@ fn terms_are_alternatives_and_their_parts_are_not() {
 #[test]
 fn records_are_read_as_they_were_written() {
     let mut records = AdmissionRecords::default();
-    let admitted = || AdmissionRecord::Admitted(Allocation::default());
+    let admitted = || AdmissionRecord::Admitted(Allocation::of(&with_spec(json!({}))));
     assert!(records.set("a", admitted()));
     assert!(!records.set("a", admitted()));
     let rejected = Rejection {

@@ -1,7 +1,7 @@
 //! Pods that arrive: admission, adoption, order, and what survives a restart.
 
 use super::*;
-use crate::dispatcher::admission::{AdmissionRecord, Allocation, Awaited, Rejection};
+use crate::dispatcher::admission::{Awaited, Rejection};
 
 fn rejection(reason: &str) -> AdmissionState {
     AdmissionState::Rejected(Rejection {
@@ -197,7 +197,7 @@ fn a_rejected_pod_that_is_to_be_deleted_gets_no_worker() {
 #[test]
 fn a_pod_that_was_admitted_is_not_checked_again() {
     let mut records = AdmissionRecords::default();
-    records.set("a", AdmissionRecord::Admitted(Allocation::default()));
+    records.set("a", admitted(&needs_cpu("a", 3000)));
     let mut harness = Harness::with_records(records);
     harness.configure(&["file"]);
     harness.capacity(1);
@@ -231,7 +231,7 @@ fn a_record_ends_with_its_pod() {
 #[test]
 fn nobody_is_rejected_because_of_a_pod_that_may_have_ended() {
     let mut records = AdmissionRecords::default();
-    records.set("job", AdmissionRecord::Admitted(Allocation::default()));
+    records.set("job", admitted(&needs_cpu("job", 3000)));
     let start = |records: &AdmissionRecords| {
         let mut harness = Harness::with_records(records.clone());
         harness.configure(&["file"]);

@@ -95,7 +95,7 @@ fn everybody_can_pass_through_the_cgroups_of_pods() {
     });
     let made_by = [legacy(directory.path()), unified(directory.path())];
     for pod in &pods {
-        // As an earlier version made it.
+        // As a strict mask makes it.
         fs::create_dir_all(pod).unwrap();
         fs::set_permissions(pod, fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(pod.parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
