@@ -137,7 +137,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(system("start the runtime"))?;
-    let outcome = runtime.block_on(async {
+    runtime.block_on(async {
         let start = Instant::now();
         let (published, snapshots) = watch::channel(Snapshot::empty(start));
         let (sender, commands) = mpsc::channel(MAX_WAITING_COMMANDS);
@@ -170,10 +170,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             published,
         };
         Box::pin(shell.run(commands, server)).await
-    });
-    // A look at a state directory that hangs must not keep it from ending.
-    runtime.shutdown_background();
-    outcome
+    })
 }
 
 fn facts(config: &NodeConfig, identities: &Identities, degradations: &[Degradation]) -> Facts {

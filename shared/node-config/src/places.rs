@@ -68,7 +68,6 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
     match place {
         Place::RunDirectory => vec![directories.run_dir.clone()],
         Place::OwnState => vec![directories.state(process)],
-        Place::ProcessStates => vec![directories.state_dir.clone()],
         Place::Programs => vec![directories.bin_dir.clone()],
         Place::Manifests => config.static_pod_path.iter().cloned().collect(),
         Place::LocalObjects => config.local_objects_path.iter().cloned().collect(),

@@ -134,9 +134,8 @@ fn prepare() -> UnitFile {
          RestartSec=2\n\
          # What does not pass by itself, as in {SUPERVISOR}.\n\
          RestartPreventExitStatus=2 10 14 15 17 78\n\
-         # Quotas of the processes' users take CAP_SYS_ADMIN; namespaces, which it tries, the\n\
-         # last one too.\n\
-         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_ADMIN CAP_SYS_CHROOT\n\
+         # To hand each process its directory and set its mode; for namespaces, which it tries.\n\
+         CapabilityBoundingSet=CAP_CHOWN CAP_FOWNER CAP_SYS_ADMIN CAP_SYS_CHROOT\n\
          NoNewPrivileges=yes\n\
          # Like those of the processes, so that it sees what of them is not in force here.\n\
          OOMScoreAdjust={}\n\

@@ -8,8 +8,6 @@ pub enum Place {
     RunDirectory,
     /// The process's own directory for what must survive a restart.
     OwnState,
-    /// The directories of all processes for what must survive a restart.
-    ProcessStates,
     /// The programs of all processes.
     Programs,
     /// The files that an operator configures the node with, as the supervisor's command
@@ -56,7 +54,6 @@ impl Place {
         match self {
             Place::RunDirectory => "run directory",
             Place::OwnState => "own state directory",
-            Place::ProcessStates => "state directories of the processes",
             Place::Programs => "programs",
             Place::ConfigurationFiles => "configuration files",
             Place::Manifests => "manifests",

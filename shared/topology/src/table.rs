@@ -88,23 +88,11 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Capability("CAP_SYS_CHROOT"),
                 "to put the others into those of mounts, which changes their root directory",
             ),
-            (
-                Capability("CAP_DAC_OVERRIDE"),
-                "to see what the others keep, and remove too much",
-            ),
-            (
-                Capability("CAP_FOWNER"),
-                "to remove it from a directory with the sticky bit",
-            ),
         ],
         opens: &[
             write(
                 Place::RunDirectory,
                 "to make sockets anew and write the resolved configuration",
-            ),
-            write(
-                Place::ProcessStates,
-                "to see what the others keep, and remove too much",
             ),
             read(Place::Programs, "to start the others, and see new versions"),
             read(

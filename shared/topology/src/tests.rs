@@ -352,7 +352,6 @@ fn each_process_names_a_place_once_and_none_of_another() {
     assert_eq!(who(Place::Authorities), speak_tls);
     let programs = who(Place::CredentialPrograms);
     assert_eq!(programs, [Process::CredentialProvider]);
-    assert_eq!(who(Place::ProcessStates), [Process::Supervisor]);
 }
 
 #[test]

@@ -27,8 +27,6 @@
 //!   [`KILL_AFTER_ABORT`] later.
 //! - `Starting`, `Ready`, `Aborting` -> `Waiting`: it ended by itself or because
 //!   of the abort; exit code [`BAD_CONFIGURATION`] leads to `BadConfiguration`.
-//! - `Starting`, `Ready` -> `Aborting`: cut off by its peers again, or keeping too much on
-//!   the disk; SIGKILL now.
 //! - running -> `Stopping`: SIGTERM now, SIGKILL after [`STOP_GRACE`].
 //! - `Stopping` -> `Waiting` or `Stopped`, as was asked for.
 
