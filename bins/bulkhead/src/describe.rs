@@ -314,6 +314,7 @@ fn decision(text: &mut Text, desired: Option<&v1::DesiredPod>, now: UnixNanos) {
     text.optional(1, "Rejected for", non_empty(&desired.rejection_reason));
     text.optional(1, "Because", non_empty(&desired.rejection_message));
     text.optional(1, "Worker", non_empty(&desired.worker_phase));
+    text.optional(1, "Mirror pod", non_empty(&desired.mirror_uid));
     if let Some(last) = non_empty(&desired.last_decision) {
         let at = UnixNanos(desired.last_decision_unix_nanos);
         let ago = age(now.since(at));

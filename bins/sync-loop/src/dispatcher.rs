@@ -192,6 +192,9 @@ impl SyncLoop {
         for pod in operations.unchanged {
             self.pods.set(pod);
         }
+        for pod in &operations.mirrors {
+            self.pods.set_mirror(pod);
+        }
         let updated = self.take_updates(operations.updated);
         self.add(operations.added);
         self.admit_pending();
@@ -266,6 +269,7 @@ impl SyncLoop {
     fn remove(&mut self, uids: &[Uid]) {
         for uid in uids {
             let Some(pod) = self.pods.remove(uid) else {
+                self.pods.remove_mirror(uid);
                 continue;
             };
             self.work_queue.remove(uid);
@@ -586,6 +590,7 @@ impl SyncLoop {
     pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
         let (pod, admission) = (self.pods.get(uid)?, self.admission.state(uid));
         let (decision, worker) = (self.decisions.last(uid), self.workers.worker(uid));
-        Some(status::describe(pod, admission, decision, worker))
+        let mirror = self.pods.mirror_of(pod);
+        Some(status::describe(pod, mirror, admission, decision, worker))
     }
 }

@@ -1,4 +1,5 @@
-//! The desired pods, by uid: the kubelet's pod manager.
+//! The desired pods, by uid: the kubelet's pod manager. Mirror pods, by which an API server
+//! shows static pods, are paired with them and never run.
 //!
 //! What does not live here: whether a pod is admitted (`admission`), what its
 //! worker does (`workers`), what was decided about it (`decision`).
@@ -40,7 +41,9 @@ impl DesiredPod {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DesiredPods {
     pods: BTreeMap<Uid, DesiredPod>,
-    /// Bytes of all of them as JSON.
+    /// Mirror pods: the `namespace/name` that each has in common with its static pod.
+    mirrors: BTreeMap<Uid, String>,
+    /// Bytes of all desired pods as JSON.
     json_bytes: usize,
 }
 
@@ -66,6 +69,38 @@ impl DesiredPods {
         Some(pod)
     }
 
+    /// Takes note of a mirror pod; of too many it takes none.
+    pub(crate) fn set_mirror(&mut self, pod: &DesiredPod) {
+        if self.mirrors.len() < MAX_PODS || self.mirrors.contains_key(&pod.uid()) {
+            let name = pod.facts.full_name.clone();
+            self.mirrors.insert(pod.uid(), name);
+        }
+    }
+
+    /// Forgets a mirror pod; whether it was known.
+    pub(crate) fn remove_mirror(&mut self, uid: &str) -> bool {
+        self.mirrors.remove(uid).is_some()
+    }
+
+    /// The mirror pod of a static pod.
+    #[must_use]
+    pub(crate) fn mirror_of(&self, pod: &DesiredPod) -> Option<&Uid> {
+        let mut mirrors = self.mirrors.iter();
+        let is_its = |name: &String| *name == pod.facts.full_name;
+        let found = mirrors.find(|(_, name)| is_its(name));
+        found
+            .filter(|_| pod.document.source() != PodSource::Api)
+            .map(|(uid, _)| uid)
+    }
+
+    /// Whether a source has this pod: one that is desired, or a mirror pod.
+    #[must_use]
+    pub(crate) fn is_of(&self, uid: &str, source: PodSource) -> bool {
+        let of_pod = self.pods.get(uid).map(|pod| pod.document.source());
+        let of_mirror = self.mirrors.get(uid).map(|_| PodSource::Api);
+        of_pod.or(of_mirror) == Some(source)
+    }
+
     /// All desired pods, by uid.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &DesiredPod)> {
         self.pods.iter()
@@ -82,10 +117,9 @@ impl DesiredPods {
     /// Uids of everything that one source delivered.
     #[must_use]
     pub(crate) fn uids_of(&self, source: PodSource) -> Vec<Uid> {
-        self.pods
-            .iter()
-            .filter(|(_, pod)| pod.document.source() == source)
-            .map(|(uid, _)| Arc::clone(uid))
+        let uids = self.pods.keys().chain(self.mirrors.keys());
+        uids.filter(|uid| self.is_of(uid, source))
+            .cloned()
             .collect()
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Operations {
     pub reconciled: Vec<DesiredPod>,
     /// Nothing of interest differs.
     pub unchanged: Vec<DesiredPod>,
+    /// Mirror pods, which are never run.
+    pub mirrors: Vec<DesiredPod>,
     /// They cannot be taken now; why, for people.
     pub refused: Vec<(PodDocument, String)>,
 }
@@ -37,6 +39,11 @@ impl Operations {
         let mut bytes = pods.json_bytes() + departed.1;
         for pod in arrived {
             let known = pods.document(pod.document.identity().uid());
+            // One that is known as another pod is refused by the pool.
+            if known.is_none() && pod.document.source() == PodSource::Api && pod.facts.is_mirror {
+                operations.mirrors.push(pod);
+                continue;
+            }
             let with_it = bytes + pod.document.json().len();
             let with_it = with_it - known.map_or(0, |known| known.json().len());
             if let Some(reason) = refusal(pod.document.source(), known, count, with_it) {

@@ -58,6 +58,8 @@ pub(crate) struct PodFacts {
     /// A hash of what admission may depend on: spec and labels. A pod that was rejected is
     /// judged again when it differs.
     pub admission_hash: String,
+    /// It only shows a static pod in the API server.
+    pub is_mirror: bool,
     /// Its source wants it gone.
     pub marked_for_deletion: bool,
     /// Phase in the status that the source delivered.
@@ -124,6 +126,7 @@ impl PodFacts {
                 full_name: format!("{}_{}", pod.name(), pod.namespace()),
             },
             admission_hash: admission_hash(pod),
+            is_mirror: pod.is_mirror(),
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),

@@ -209,7 +209,7 @@ impl Sources {
         pods: &DesiredPods,
     ) -> Option<SourceEffect> {
         let state = self.sources.get_mut(&source)?;
-        let is_known = pods.document(uid).is_some_and(|pod| pod.source() == source);
+        let is_known = pods.is_of(uid, source);
         if let Some(snapshot) = &mut state.arriving {
             snapshot.pods.remove(uid);
             if snapshot.changes && pod::identity::check_uid(uid).is_ok() {

@@ -5,7 +5,7 @@ use pod::PodSource;
 
 use super::admission::AdmissionState;
 use super::decision::Decision;
-use super::desired_pods::{DesiredPod, DesiredPods};
+use super::desired_pods::{DesiredPod, DesiredPods, Uid};
 use super::sources::Sources;
 use super::workers::WorkerView;
 
@@ -51,6 +51,7 @@ pub(crate) fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSumm
 #[must_use]
 pub(crate) fn describe(
     pod: &DesiredPod,
+    mirror: Option<&Uid>,
     admission: &AdmissionState,
     decision: Option<&Decision>,
     worker: Option<&WorkerView>,
@@ -73,5 +74,6 @@ pub(crate) fn describe(
         last_decision: decision.map_or_else(String::new, |decision| decision.outcome.to_string()),
         last_decision_unix_nanos: decision.map_or(0, |decision| decision.at.0),
         worker_phase: phase.trim_start_matches("WORKER_PHASE_").to_lowercase(),
+        mirror_uid: mirror.map(ToString::to_string).unwrap_or_default(),
     }
 }

@@ -231,3 +231,24 @@ fn all_pods_together_are_bounded_and_a_smaller_version_always_fits() {
     harness.remove(&large("u1", 1000));
     assert_eq!(sent(&harness.deliver(&large("another", 900))), [""; 0]);
 }
+
+#[test]
+fn a_mirror_pod_is_paired_with_its_static_pod_and_never_run() {
+    let mut harness = Harness::running();
+    harness.configure(&["api", "file"]);
+    harness.snapshot(PodSource::File, true, &[manifest("s", "web", json!({}))]);
+    let mut mirror = manifest("m", "web", json!({}));
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+    let pods = [mirror, plain("a")];
+    let mirror_uid = |harness: &Harness, uid| harness.sync_loop.describe(uid).unwrap().mirror_uid;
+
+    let actions = harness.snapshot(PodSource::Api, true, &pods);
+    assert_eq!(sent(&actions), ["CREATE a"]);
+    assert_eq!(harness.sync_loop.desired_pods(None).len(), 2);
+    assert_eq!(mirror_uid(&harness, "s"), "m");
+    assert_eq!(mirror_uid(&harness, "a"), "");
+
+    let actions = harness.snapshot(PodSource::Api, true, &pods[1..]);
+    assert_eq!(sent(&actions), [""; 0]);
+    assert_eq!(mirror_uid(&harness, "s"), "");
+}
