@@ -6,13 +6,13 @@
 //! containerd is started again. So the task is deleted first.
 
 use cri::quirks::failed_start;
-use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
+use cri::{Runtime, RuntimeChanges, RuntimeError, RuntimeErrorKind};
 
 /// Removes such an instance, with what is left of its start.
 ///
 /// # Errors
 /// When the runtime refuses still, or does not answer.
-pub(crate) async fn remove(runtime: &dyn ContainerRuntime, id: &str) -> Result<(), RuntimeError> {
+pub(crate) async fn remove(runtime: &dyn RuntimeChanges, id: &str) -> Result<(), RuntimeError> {
     match runtime.remove_container(id).await {
         Err(refused) if refused.is_refusal() => remove_refused(runtime, id, refused).await,
         answered => answered,
@@ -24,17 +24,14 @@ pub(crate) async fn remove(runtime: &dyn ContainerRuntime, id: &str) -> Result<(
 ///
 /// # Errors
 /// As those of [`remove`].
-pub(crate) async fn remove_ended(
-    runtime: &dyn ContainerRuntime,
-    id: &str,
-) -> Result<(), RuntimeError> {
-    let refused = match runtime.remove_container(id).await {
+pub(crate) async fn remove_ended(runtime: &Runtime, id: &str) -> Result<(), RuntimeError> {
+    let refused = match runtime.changes.remove_container(id).await {
         Err(error) if error.is_refusal() => error,
         answered => return answered,
     };
-    let status = runtime.container_status(id).await;
+    let status = runtime.reads.container_status(id).await;
     match status.ok().as_ref().and_then(failed_start) {
-        Some(_) => remove_refused(runtime, id, refused).await,
+        Some(_) => remove_refused(&*runtime.changes, id, refused).await,
         None => Err(refused),
     }
 }
@@ -44,7 +41,7 @@ pub(crate) async fn remove_ended(
 /// # Errors
 /// As those of [`remove`].
 async fn remove_refused(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn RuntimeChanges,
     id: &str,
     refused: RuntimeError,
 ) -> Result<(), RuntimeError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backoff::Curve;
 use clock::WallClock;
-use cri::ContainerRuntime;
+use cri::Runtime;
 use cri_requests::NodeFacts;
 use node_config::NodeConfig;
 use node_host::NodeHost;
@@ -16,6 +16,7 @@ use node_layout::NodeCapacity;
 use rand::rngs::SmallRng;
 use runtime_gate::Gate;
 use topology::{Identities, Process};
+use turns::Purpose;
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
@@ -52,7 +53,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) clock: WallClock,
     pub(crate) boot_id: String,
     pub(crate) random: SmallRng,
-    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) runtime: Runtime,
     pub(crate) host: Arc<dyn NodeHost>,
     pub(crate) programs: CredentialPrograms,
 }
@@ -118,9 +119,13 @@ impl Assembly {
         let credentials = NodeCredentials::open(&config.pull_credentials_path, events.clone());
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
-        let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
+        let relister = Relister::new(Arc::clone(&runtime.reads), clock.clone(), owners.clone());
         let turns = Turns::new(processors(capacity));
-        let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
+        let observer = Observer::new(
+            Arc::clone(&runtime.reads),
+            Arc::clone(&host),
+            owners.clone(),
+        );
         let removed_pods = RemovedPods::default();
         let context = Arc::new(StepContext {
             removed_pods: removed_pods.clone(),
@@ -132,7 +137,7 @@ impl Assembly {
             files_in_memory: FilesInMemory::new(),
             doorbell,
             policy: policy.clone(),
-            runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),
+            runtime: RuntimeInTurns::over(&runtime, &turns, &owners, None),
             turns: turns.clone(),
             host: Arc::clone(&host),
             facts: NodeFacts::new(config, capacity),
@@ -152,8 +157,8 @@ impl Assembly {
         });
         let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
         let collection = Collection {
-            runtime: RuntimeInTurns::for_garbage(&runtime, &turns, &owners),
-            runtime_at_once: Arc::clone(&runtime),
+            runtime: RuntimeInTurns::over(&runtime, &turns, &owners, Some(Purpose::End)),
+            runtime_at_once: runtime.clone(),
             turns: turns.clone(),
             host: Arc::clone(&host),
             relister: relister.clone(),
@@ -217,13 +222,13 @@ fn node_policy(
 
 /// Whatever asks for something new passes the gate: this is the only runtime that any
 /// part gets.
-fn gated(
-    runtime: Arc<dyn ContainerRuntime>,
-    policy: &NodePolicy,
-    config: &NodeConfig,
-) -> Arc<dyn ContainerRuntime> {
-    let places = policy::places(config);
-    Arc::new(Gate::new(runtime, policy.held(), places))
+fn gated(runtime: Runtime, policy: &NodePolicy, config: &NodeConfig) -> Runtime {
+    let reads = Arc::clone(&runtime.reads);
+    let gate = Gate::new(runtime, policy.held(), policy::places(config));
+    Runtime {
+        reads,
+        changes: Arc::new(gate),
+    }
 }
 
 fn evictions(
@@ -235,7 +240,7 @@ fn evictions(
     Evictions::new(eviction::Ingredients {
         settings: config.eviction.clone(),
         gauge: Gauge::new(
-            Arc::clone(&collection.runtime_at_once),
+            Arc::clone(&collection.runtime.reads),
             Arc::clone(&collection.host),
             collection.relister.clone(),
         ),
@@ -259,7 +264,7 @@ fn restart_curve(config: &NodeConfig) -> Curve {
 
 fn images(
     config: &NodeConfig,
-    runtime: &Arc<dyn ContainerRuntime>,
+    runtime: &Runtime,
     (credentials, programs): (&NodeCredentials, CredentialPrograms),
     pulled: &PulledImages,
     clock: &WallClock,
@@ -269,7 +274,7 @@ fn images(
         per_second: config.images.pulls_per_second,
         burst: config.images.pull_burst,
     };
-    let (runtime, credentials) = (Arc::clone(runtime), credentials.clone());
+    let (runtime, credentials) = (runtime.clone(), credentials.clone());
     let credentials = (credentials, programs);
     let pulled = (config.images.verification.clone(), pulled.clone());
     Arc::new(Images::new(

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, v1};
+use cri::{RuntimeError, RuntimeErrorKind, RuntimeReads, v1};
 use node_config::{CgroupDriver, NodeConfig};
 use serde::{Deserialize, Serialize};
 use state_file::StateFile;
@@ -104,7 +104,7 @@ impl DriverInUse {
     /// When its driver is another one; the next process begins with it.
     pub(crate) async fn found(
         config: &NodeConfig,
-        runtime: &Arc<dyn ContainerRuntime>,
+        runtime: &dyn RuntimeReads,
     ) -> Result<DriverInUse, OtherDriver> {
         let mut found = DriverInUse::open(config);
         if found.told.is_none() {
@@ -117,7 +117,7 @@ impl DriverInUse {
     }
 
     /// Asks again and again, until the runtime's driver is another one.
-    pub(crate) async fn watch(mut self, runtime: Arc<dyn ContainerRuntime>) -> OtherDriver {
+    pub(crate) async fn watch(mut self, runtime: Arc<dyn RuntimeReads>) -> OtherDriver {
         let mut wait = match self.told {
             Some(_) => ASK_ANEW,
             None => ASK_AGAIN,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use backoff::{Backoff, Curve};
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_hints_response::Message;
-use cri::{ContainerRuntime, EventKind, RuntimeEvent, RuntimeEvents};
+use cri::{EventKind, RuntimeEvent, RuntimeEvents, RuntimeReads};
 use futures_util::StreamExt;
 use ipc::{Feed, FeedItem, FeedWatch};
 use tokio::sync::{broadcast, watch};
@@ -90,7 +90,7 @@ impl Hints {
     }
 
     /// Listens to the runtime for ever; wakes the pool's own workers too.
-    pub(crate) async fn listen(self, runtime: Arc<dyn ContainerRuntime>, pool: PoolHandle) {
+    pub(crate) async fn listen(self, runtime: Arc<dyn RuntimeReads>, pool: PoolHandle) {
         let mut backoff = Backoff::new(RECONNECT);
         loop {
             let wait = match runtime.events().await {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
 use cri::quirks::FailedPull;
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{Runtime, RuntimeError, RuntimeReads, v1};
 use cri_requests::ImageUser;
 use node_config::ImageVerification;
 use pod::core::Container;
@@ -180,7 +180,7 @@ struct Credentials {
 
 /// Makes sure of images.
 pub(crate) struct Images {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeReads>,
     clock: WallClock,
     credentials: NodeCredentials,
     programs: CredentialPrograms,
@@ -201,15 +201,15 @@ impl Images {
     /// those that programs give; and what is known of those that were pulled, of which pods
     /// get some only if they may pull them.
     pub(crate) fn new(
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Runtime,
         limits: PullLimits,
         (credentials, programs): (NodeCredentials, CredentialPrograms),
         (verification, pulled): (ImageVerification, PulledImages),
         clock: WallClock,
     ) -> Images {
         Images {
-            queue: PullQueue::new(Arc::clone(&runtime), limits),
-            runtime,
+            queue: PullQueue::new(runtime.changes, limits),
+            runtime: runtime.reads,
             clock,
             credentials,
             programs,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use clock::WallClock;
 use cri::v1::ContainerState;
-use cri::{ContainerRuntime, RuntimeError};
+use cri::{RuntimeChanges, RuntimeError};
 use futures_util::{StreamExt, stream};
 use node_config::LogSettings;
 use node_host::{LogChange, LogSize, LogTarget, NodeError, NodeHost};
@@ -31,7 +31,7 @@ use compressor::{Compressor, Queue};
 
 /// What rotates logs.
 pub(crate) struct LogRotation {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeChanges>,
     host: Arc<dyn NodeHost>,
     /// Knows which containers run of the pods that have workers.
     publisher: Publisher,
@@ -82,7 +82,7 @@ impl LogRotation {
     /// For the containers of a pool.
     pub(crate) fn new(pool: &Shared, settings: &LogSettings, clock: &WallClock) -> LogRotation {
         LogRotation {
-            runtime: Arc::clone(&pool.runtime),
+            runtime: Arc::clone(&pool.runtime.changes),
             host: Arc::clone(&pool.host),
             publisher: pool.pool.publisher().clone(),
             relister: pool.relister.clone(),

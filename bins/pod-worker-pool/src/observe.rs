@@ -10,7 +10,7 @@ mod termination_message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{RuntimeError, RuntimeReads, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use node_host::NodeHost;
 use pod::{Pod, PodExt, PodIdentity, ephemeral};
@@ -31,7 +31,7 @@ const PARALLEL_INSPECTIONS: usize = 8;
 /// Asks the runtime about pods.
 #[derive(Clone)]
 pub(crate) struct Observer {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeReads>,
     runtime_name: RuntimeName,
     host: Arc<dyn NodeHost>,
     owners: Owners,
@@ -81,7 +81,7 @@ impl Observer {
     /// An observer of the pods of one node.
     #[must_use]
     pub(crate) fn new(
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn RuntimeReads>,
         host: Arc<dyn NodeHost>,
         owners: Owners,
     ) -> Observer {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1 as api;
 use clock::{UnixNanos, WallClock};
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{RuntimeError, RuntimeReads, v1};
 use pod::PodIdentity;
 use pod::metadata::{
     CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL,
@@ -153,7 +153,7 @@ type Listed = (Instant, Arc<Relist>);
 /// Lists pods. Clones share the work.
 #[derive(Clone)]
 pub(crate) struct Relister {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeReads>,
     clock: WallClock,
     owners: Owners,
     last: Arc<tokio::sync::Mutex<Option<Listed>>>,
@@ -169,7 +169,7 @@ impl Relister {
     /// A relister that has listed nothing yet.
     #[must_use]
     pub(crate) fn new(
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn RuntimeReads>,
         clock: WallClock,
         owners: Owners,
     ) -> Relister {
@@ -245,7 +245,7 @@ impl Relister {
 /// # Errors
 /// When the runtime does not answer.
 pub(crate) async fn list(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn RuntimeReads,
     pod_uid: Option<&str>,
 ) -> Result<(Vec<v1::PodSandbox>, Vec<v1::Container>), RuntimeError> {
     let labels = pod_uid.map(|uid| (POD_UID_LABEL.to_owned(), uid.to_owned()));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{ContainerRuntime, CriClient};
+use cri::{CriClient, Runtime};
 use futures_util::FutureExt as _;
 use node_config::{NodeConfig, SYSTEM_BUS};
 use node_host::{LinuxNode, NodeError, NodeHost};
@@ -49,7 +49,7 @@ pub enum Error {
 /// What pod-worker-pool works with, opened before it is sealed.
 pub struct Opened {
     /// The container runtime.
-    pub runtime: Arc<dyn ContainerRuntime>,
+    pub runtime: Runtime,
     /// The node.
     pub host: Arc<dyn NodeHost>,
     /// Who tells of a shutdown of the node.
@@ -72,7 +72,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
     let host = LinuxNode::new(&DriverInUse::open(config).applied_to(config))?;
     Ok(Opened {
-        runtime: Arc::new(runtime),
+        runtime: runtime.into(),
         host: Arc::new(host),
         login: Arc::new(LoginManager::at(Path::new(SYSTEM_BUS))),
     })
@@ -84,8 +84,8 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
 pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
-    let (runtime, host) = (opened.runtime, opened.host);
-    let driver = DriverInUse::found(&context.config, &runtime).await?;
+    let (reads, host) = (Arc::clone(&opened.runtime.reads), opened.host);
+    let driver = DriverInUse::found(&context.config, &*reads).await?;
     let config = driver.applied_to(&context.config);
     let class_cgroups = ClassCgroups::make(&host).await;
     let Assembly {
@@ -104,15 +104,15 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         clock: context.clock.clone(),
         boot_id: context.boot_id.clone(),
         random: context.random(1),
-        runtime: Arc::clone(&runtime),
+        runtime: opened.runtime,
         host,
         programs: CredentialPrograms::of(&context),
     })
     .map_err(Error::State)?;
     let node_shutdown = NodeShutdown::new(&config, &shared, &context, opened.login);
     node_shutdown.hold_starts().await;
-    let (driver_line, other_driver) = (driver.status_line(), driver.watch(Arc::clone(&runtime)));
-    let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
+    let (driver_line, other_driver) = (driver.status_line(), driver.watch(Arc::clone(&reads)));
+    let listening = shared.hints.clone().listen(reads, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
     let rotating = LogRotation::new(&shared, &config.logs, &context.clock).run();
     let (told, policy) = (shared.clone(), shared.policy.clone());

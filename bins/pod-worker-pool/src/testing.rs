@@ -124,7 +124,7 @@ impl TestNode {
     /// The pool starts, knowing only what is in its state directory.
     pub(crate) fn start(&mut self) {
         self.runs += 1;
-        let runtime: Arc<dyn cri::ContainerRuntime> = Arc::new(self.runtime.clone());
+        let runtime = cri::Runtime::from(self.runtime.clone());
         let host: Arc<dyn NodeHost> = Arc::clone(&self.host) as Arc<dyn NodeHost>;
         let root = self.state.path();
         let mut config = NodeConfig::with_defaults(
@@ -144,7 +144,7 @@ impl TestNode {
             clock: self.clock.clone(),
             boot_id: format!("run-{}", self.runs),
             random: SmallRng::seed_from_u64(self.runs),
-            runtime: Arc::clone(&runtime),
+            runtime: runtime.clone(),
             host,
             programs: CredentialPrograms::default(),
         });
@@ -158,7 +158,10 @@ impl TestNode {
             objects,
             shared,
         } = assembly.unwrap();
-        let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
+        let listening = shared
+            .hints
+            .clone()
+            .listen(runtime.reads, shared.pool.clone());
         let collecting = shared.garbage.clone().run(collection);
         let rotating = LogRotation::new(&shared, &config.logs, &self.clock).run();
         let (disk_hangs, hanging) = watch::channel(false);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1 as api;
 use clock::UnixNanos;
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{RuntimeError, RuntimeReads, v1};
 use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use tokio::time::Instant;
@@ -23,12 +23,12 @@ const MAX_CONTAINERS: usize = 1000;
 /// Asks the runtime.
 #[derive(Clone)]
 pub(crate) struct UsageReader {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeReads>,
     relister: Relister,
 }
 
 impl UsageReader {
-    pub(crate) fn new(runtime: Arc<dyn ContainerRuntime>, relister: Relister) -> UsageReader {
+    pub(crate) fn new(runtime: Arc<dyn RuntimeReads>, relister: Relister) -> UsageReader {
         UsageReader { runtime, relister }
     }
 

@@ -31,18 +31,17 @@ use crate::proto::containerd::services::tasks::v1::tasks_client::TasksClient;
 use crate::proto::runtime::v1::{
     self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
 };
-use crate::runtime::ContainerRuntime;
+use crate::runtime::{RuntimeChanges, RuntimeReads};
 use crate::{EXEC_SYNC, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 
 pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
+pub use exec_output::MAX_EXEC_OUTPUT_BYTES;
 
 use call::{
     MAX_LIST_ITEMS, call, checked_id, checked_list, in_turn, required, subscribe, whole_seconds,
 };
 use deadlines::{PULL_IMAGE_DEADLINE, USAGE_DEADLINE};
 use exec_output::CutAnswers;
-
-pub use exec_output::MAX_EXEC_OUTPUT_BYTES;
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -64,7 +63,7 @@ pub enum ConnectError {
 /// Shown each connection on which calls are made, once it is there.
 pub type OnConnection = Arc<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
 
-/// A [`ContainerRuntime`] behind a CRI socket.
+/// A runtime behind a CRI socket.
 ///
 /// Connects when it is first used and again after each break, so it can be made while
 /// the runtime is down. Cheap to clone: clones share the connection.
@@ -146,11 +145,10 @@ fn socket_path(endpoint: &str) -> Option<PathBuf> {
 }
 
 #[async_trait]
-impl ContainerRuntime for CriClient {
+impl RuntimeReads for CriClient {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
-        let message = v1::VersionRequest {
-            version: "v1".to_owned(),
-        };
+        let version = "v1".to_owned();
+        let message = v1::VersionRequest { version };
         let mut client = self.runtime.clone();
         call("Version", DEFAULT_DEADLINE, message, |request| {
             client.version(request)
@@ -174,48 +172,6 @@ impl ContainerRuntime for CriClient {
             client.runtime_config(request)
         })
         .await
-    }
-
-    async fn run_pod_sandbox(
-        &self,
-        config: v1::PodSandboxConfig,
-        runtime_handler: &str,
-    ) -> Result<String, RuntimeError> {
-        const METHOD: &str = "RunPodSandbox";
-        let message = v1::RunPodSandboxRequest {
-            config: Some(config),
-            runtime_handler: runtime_handler.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        let answer = call(METHOD, RUN_POD_SANDBOX_DEADLINE, message, |request| {
-            client.run_pod_sandbox(request)
-        })
-        .await?;
-        checked_id(METHOD, answer.pod_sandbox_id)
-    }
-
-    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
-        let message = v1::StopPodSandboxRequest {
-            pod_sandbox_id: sandbox_id.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        call("StopPodSandbox", DEFAULT_DEADLINE, message, |request| {
-            client.stop_pod_sandbox(request)
-        })
-        .await
-        .map(drop)
-    }
-
-    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
-        let message = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: sandbox_id.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        call("RemovePodSandbox", DEFAULT_DEADLINE, message, |request| {
-            client.remove_pod_sandbox(request)
-        })
-        .await
-        .map(drop)
     }
 
     async fn pod_sandbox_status(
@@ -249,73 +205,6 @@ impl ContainerRuntime for CriClient {
         });
         let answer = in_turn(&self.lists, METHOD, DEFAULT_DEADLINE, asked).await?;
         checked_list(METHOD, answer.items, |sandbox| &sandbox.id)
-    }
-
-    async fn create_container(
-        &self,
-        sandbox_id: &str,
-        config: v1::ContainerConfig,
-        sandbox_config: v1::PodSandboxConfig,
-    ) -> Result<String, RuntimeError> {
-        const METHOD: &str = "CreateContainer";
-        let message = v1::CreateContainerRequest {
-            pod_sandbox_id: sandbox_id.to_owned(),
-            config: Some(config),
-            sandbox_config: Some(sandbox_config),
-        };
-        let mut client = self.runtime.clone();
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
-            client.create_container(request)
-        })
-        .await?;
-        checked_id(METHOD, answer.container_id)
-    }
-
-    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
-        let message = v1::StartContainerRequest {
-            container_id: container_id.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        call("StartContainer", DEFAULT_DEADLINE, message, |request| {
-            client.start_container(request)
-        })
-        .await
-        .map(drop)
-    }
-
-    async fn stop_container(
-        &self,
-        container_id: &str,
-        grace: Duration,
-    ) -> Result<(), RuntimeError> {
-        let timeout = whole_seconds(grace);
-        let message = v1::StopContainerRequest {
-            container_id: container_id.to_owned(),
-            timeout,
-        };
-        let mut client = self.runtime.clone();
-        let deadline = grace.saturating_add(DEFAULT_DEADLINE);
-        call("StopContainer", deadline, message, |request| {
-            client.stop_container(request)
-        })
-        .await
-        .map(drop)
-    }
-
-    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
-        let message = v1::RemoveContainerRequest {
-            container_id: container_id.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        call("RemoveContainer", DEFAULT_DEADLINE, message, |request| {
-            client.remove_container(request)
-        })
-        .await
-        .map(drop)
-    }
-
-    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
-        tasks::delete(&self.tasks, container_id).await
     }
 
     async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
@@ -369,58 +258,6 @@ impl ContainerRuntime for CriClient {
         })
         .await?;
         Ok(answer.info)
-    }
-
-    async fn update_container_resources(
-        &self,
-        container_id: &str,
-        resources: v1::LinuxContainerResources,
-    ) -> Result<(), RuntimeError> {
-        let message = v1::UpdateContainerResourcesRequest {
-            container_id: container_id.to_owned(),
-            linux: Some(resources),
-            ..v1::UpdateContainerResourcesRequest::default()
-        };
-        let mut client = self.runtime.clone();
-        call(
-            "UpdateContainerResources",
-            DEFAULT_DEADLINE,
-            message,
-            |request| client.update_container_resources(request),
-        )
-        .await
-        .map(drop)
-    }
-
-    async fn exec_sync(
-        &self,
-        container_id: &str,
-        command: Vec<String>,
-        timeout: Duration,
-    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
-        let message = v1::ExecSyncRequest {
-            container_id: container_id.to_owned(),
-            cmd: command,
-            timeout: whole_seconds(timeout),
-        };
-        let mut client = self.commands.clone();
-        let deadline = timeout.saturating_add(DEFAULT_DEADLINE);
-        call(EXEC_SYNC, deadline, message, |request| {
-            client.exec_sync(request)
-        })
-        .await
-    }
-
-    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
-        let message = v1::ReopenContainerLogRequest {
-            container_id: container_id.to_owned(),
-        };
-        let mut client = self.runtime.clone();
-        call("ReopenContainerLog", DEFAULT_DEADLINE, message, |request| {
-            client.reopen_container_log(request)
-        })
-        .await
-        .map(drop)
     }
 
     async fn container_stats(
@@ -512,40 +349,6 @@ impl ContainerRuntime for CriClient {
         }
     }
 
-    async fn pull_image(
-        &self,
-        image: v1::ImageSpec,
-        auth: Option<v1::AuthConfig>,
-        sandbox_config: Option<v1::PodSandboxConfig>,
-    ) -> Result<String, RuntimeError> {
-        const METHOD: &str = "PullImage";
-        let message = v1::PullImageRequest {
-            image: Some(image),
-            auth,
-            sandbox_config,
-        };
-        let mut client = self.images.clone();
-        let answer = call(METHOD, PULL_IMAGE_DEADLINE, message, |request| {
-            client.pull_image(request)
-        })
-        .await?;
-        if answer.image_ref.is_empty() {
-            let message = "the answer names no image";
-            return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
-        }
-        Ok(answer.image_ref)
-    }
-
-    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
-        let message = v1::RemoveImageRequest { image: Some(image) };
-        let mut client = self.images.clone();
-        call("RemoveImage", DEFAULT_DEADLINE, message, |request| {
-            client.remove_image(request)
-        })
-        .await
-        .map(drop)
-    }
-
     async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
         let message = v1::ImageFsInfoRequest {};
         let mut client = self.images.clone();
@@ -592,6 +395,204 @@ impl ContainerRuntime for CriClient {
             Err(error) if error.kind == RuntimeErrorKind::Unimplemented => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[async_trait]
+impl RuntimeChanges for CriClient {
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "RunPodSandbox";
+        let message = v1::RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: runtime_handler.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, RUN_POD_SANDBOX_DEADLINE, message, |request| {
+            client.run_pod_sandbox(request)
+        })
+        .await?;
+        checked_id(METHOD, answer.pod_sandbox_id)
+    }
+
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::StopPodSandboxRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("StopPodSandbox", DEFAULT_DEADLINE, message, |request| {
+            client.stop_pod_sandbox(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("RemovePodSandbox", DEFAULT_DEADLINE, message, |request| {
+            client.remove_pod_sandbox(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "CreateContainer";
+        let message = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.create_container(request)
+        })
+        .await?;
+        checked_id(METHOD, answer.container_id)
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::StartContainerRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("StartContainer", DEFAULT_DEADLINE, message, |request| {
+            client.start_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn stop_container(
+        &self,
+        container_id: &str,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        let timeout = whole_seconds(grace);
+        let message = v1::StopContainerRequest {
+            container_id: container_id.to_owned(),
+            timeout,
+        };
+        let mut client = self.runtime.clone();
+        let deadline = grace.saturating_add(DEFAULT_DEADLINE);
+        call("StopContainer", deadline, message, |request| {
+            client.stop_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::RemoveContainerRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("RemoveContainer", DEFAULT_DEADLINE, message, |request| {
+            client.remove_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
+        tasks::delete(&self.tasks, container_id).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let message = v1::UpdateContainerResourcesRequest {
+            container_id: container_id.to_owned(),
+            linux: Some(resources),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        let mut client = self.runtime.clone();
+        call(
+            "UpdateContainerResources",
+            DEFAULT_DEADLINE,
+            message,
+            |request| client.update_container_resources(request),
+        )
+        .await
+        .map(drop)
+    }
+
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        let message = v1::ExecSyncRequest {
+            container_id: container_id.to_owned(),
+            cmd: command,
+            timeout: whole_seconds(timeout),
+        };
+        let mut client = self.commands.clone();
+        let deadline = timeout.saturating_add(DEFAULT_DEADLINE);
+        call(EXEC_SYNC, deadline, message, |request| {
+            client.exec_sync(request)
+        })
+        .await
+    }
+
+    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::ReopenContainerLogRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("ReopenContainerLog", DEFAULT_DEADLINE, message, |request| {
+            client.reopen_container_log(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "PullImage";
+        let message = v1::PullImageRequest {
+            image: Some(image),
+            auth,
+            sandbox_config,
+        };
+        let mut client = self.images.clone();
+        let answer = call(METHOD, PULL_IMAGE_DEADLINE, message, |request| {
+            client.pull_image(request)
+        })
+        .await?;
+        if answer.image_ref.is_empty() {
+            let message = "the answer names no image";
+            return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
+        }
+        Ok(answer.image_ref)
+    }
+
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        let message = v1::RemoveImageRequest { image: Some(image) };
+        let mut client = self.images.clone();
+        call("RemoveImage", DEFAULT_DEADLINE, message, |request| {
+            client.remove_image(request)
+        })
+        .await
+        .map(drop)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The container runtime interface (CRI v1): the messages, the [`ContainerRuntime`]
-//! seam that everything else is written against, and [`CriClient`], which speaks it
+//! The container runtime interface (CRI v1): the messages, the [`Runtime`] seam
+//! that everything else is written against, and [`CriClient`], which speaks it
 //! to a real runtime over a Unix socket. What runtimes mean by words for which CRI has
 //! no code is told in [`quirks`].
 //!
@@ -25,7 +25,7 @@ pub use client::{
 pub use error::{EXEC_SYNC, RuntimeError};
 pub use error_kind::RuntimeErrorKind;
 pub use events::{EventKind, EventSource, RuntimeEvent, RuntimeEvents};
-pub use runtime::ContainerRuntime;
+pub use runtime::{Runtime, RuntimeChanges, RuntimeReads, RuntimeStreams};
 
 /// The messages of CRI v1, under the name that they are mostly used by.
 pub use proto::runtime::v1;

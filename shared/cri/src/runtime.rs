@@ -4,6 +4,7 @@
 //! where the message has only one field.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,8 +17,26 @@ use crate::{RuntimeError, RuntimeEvents, v1};
 /// Each call has its own deadline and fails with
 /// [`DeadlineExceeded`](crate::RuntimeErrorKind::DeadlineExceeded) after it; dropping
 /// the future of a call cancels it on this side, the runtime may still carry it out.
+#[derive(Clone)]
+pub struct Runtime {
+    /// What only looks.
+    pub reads: Arc<dyn RuntimeReads>,
+    /// What makes or changes something, or runs a command.
+    pub changes: Arc<dyn RuntimeChanges>,
+}
+
+impl<R: RuntimeReads + RuntimeChanges + Clone + 'static> From<R> for Runtime {
+    fn from(runtime: R) -> Runtime {
+        Runtime {
+            reads: Arc::new(runtime.clone()),
+            changes: Arc::new(runtime),
+        }
+    }
+}
+
+/// The calls that only look.
 #[async_trait]
-pub trait ContainerRuntime: Send + Sync {
+pub trait RuntimeReads: Send + Sync {
     /// Name and version of the runtime.
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError>;
 
@@ -29,6 +48,77 @@ pub trait ContainerRuntime: Send + Sync {
     /// containerd 2.0.
     async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError>;
 
+    /// State of one sandbox.
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError>;
+
+    /// The sandboxes that match the filter.
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError>;
+
+    /// The commands that run in a container by [`exec_sync`](RuntimeChanges::exec_sync),
+    /// whoever asked for them: an id for each, of the runtime's own choice.
+    /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError>;
+
+    /// The containers that match the filter.
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError>;
+
+    /// State of one container.
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError>;
+
+    /// What the runtime adds to the status of one container for those who ask for
+    /// more: texts by name, the runtime's own choice. containerd and CRI-O give the
+    /// OCI specification of the container as part of the JSON named `info`.
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError>;
+
+    /// Usage of one container.
+    async fn container_stats(&self, container_id: &str)
+    -> Result<v1::ContainerStats, RuntimeError>;
+
+    /// Usage of the containers that match the filter.
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError>;
+
+    /// Usage of one sandbox and its containers.
+    async fn pod_sandbox_stats(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError>;
+
+    /// All images.
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError>;
+
+    /// The image that a reference or id stands for, if the node has it.
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError>;
+
+    /// The file systems that hold images.
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError>;
+
+    /// Subscribes to what happens to containers, by the best means that this runtime
+    /// has, or `None` when it has none. A doorbell and nothing more: events may be
+    /// lost, doubled or late.
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError>;
+}
+
+/// The calls that make or change something, or run a command.
+#[async_trait]
+pub trait RuntimeChanges: Send + Sync {
     /// Creates and starts a sandbox and answers with its id. An empty
     /// `runtime_handler` means the default one.
     async fn run_pod_sandbox(
@@ -42,18 +132,6 @@ pub trait ContainerRuntime: Send + Sync {
 
     /// Removes a sandbox and everything in it. Idempotent.
     async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError>;
-
-    /// State of one sandbox.
-    async fn pod_sandbox_status(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStatus, RuntimeError>;
-
-    /// The sandboxes that match the filter.
-    async fn list_pod_sandboxes(
-        &self,
-        filter: v1::PodSandboxFilter,
-    ) -> Result<Vec<v1::PodSandbox>, RuntimeError>;
 
     /// Creates a container in a sandbox and answers with its id.
     async fn create_container(
@@ -79,31 +157,6 @@ pub trait ContainerRuntime: Send + Sync {
     /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError>;
 
-    /// The commands that run in a container by [`exec_sync`](Self::exec_sync), whoever
-    /// asked for them: an id for each, of the runtime's own choice.
-    /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
-    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError>;
-
-    /// The containers that match the filter.
-    async fn list_containers(
-        &self,
-        filter: v1::ContainerFilter,
-    ) -> Result<Vec<v1::Container>, RuntimeError>;
-
-    /// State of one container.
-    async fn container_status(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStatus, RuntimeError>;
-
-    /// What the runtime adds to the status of one container for those who ask for
-    /// more: texts by name, the runtime's own choice. containerd and CRI-O give the
-    /// OCI specification of the container as part of the JSON named `info`.
-    async fn container_info(
-        &self,
-        container_id: &str,
-    ) -> Result<BTreeMap<String, String>, RuntimeError>;
-
     /// Changes limits of a container that exists.
     async fn update_container_resources(
         &self,
@@ -124,28 +177,6 @@ pub trait ContainerRuntime: Send + Sync {
     /// Makes the runtime open the container's log file anew, after a rotation.
     async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError>;
 
-    /// Usage of one container.
-    async fn container_stats(&self, container_id: &str)
-    -> Result<v1::ContainerStats, RuntimeError>;
-
-    /// Usage of the containers that match the filter.
-    async fn list_container_stats(
-        &self,
-        filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>, RuntimeError>;
-
-    /// Usage of one sandbox and its containers.
-    async fn pod_sandbox_stats(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStats, RuntimeError>;
-
-    /// All images.
-    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError>;
-
-    /// The image that a reference or id stands for, if the node has it.
-    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError>;
-
     /// Pulls an image and answers with the reference to use from then on.
     async fn pull_image(
         &self,
@@ -156,12 +187,7 @@ pub trait ContainerRuntime: Send + Sync {
 
     /// Removes an image. Idempotent.
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError>;
-
-    /// The file systems that hold images.
-    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError>;
-
-    /// Subscribes to what happens to containers, by the best means that this runtime
-    /// has, or `None` when it has none. A doorbell and nothing more: events may be
-    /// lost, doubled or late.
-    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError>;
 }
+
+/// Where the addresses for exec, attach and port-forward come from: no calls yet.
+pub trait RuntimeStreams: Send + Sync {}

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{RuntimeError, RuntimeReads, v1};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 
 use crate::commands;
@@ -13,7 +13,7 @@ use crate::request::RunsAs;
 
 /// What the runtime has told of containers; it is asked for the rest.
 pub(crate) struct Facts {
-    runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) runtime: Arc<dyn RuntimeReads>,
     pub(crate) containers: BoundedCache<KnownContainer>,
     /// Whom the runtime has containers run as, by [`crate::process_user::key`].
     users: BoundedCache<ProcessUser>,
@@ -21,7 +21,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Nothing is known yet.
-    pub(crate) fn new(runtime: Arc<dyn ContainerRuntime>) -> Facts {
+    pub(crate) fn new(runtime: Arc<dyn RuntimeReads>) -> Facts {
         Facts {
             runtime,
             containers: BoundedCache::default(),

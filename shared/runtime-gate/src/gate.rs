@@ -1,12 +1,11 @@
 //! [`Gate`]: the decorator. Which calls are judged, and where the facts for it come
 //! from. What is judged is in `request`; everything else goes through untouched.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1};
+use cri::{EXEC_SYNC, Runtime, RuntimeChanges, RuntimeError, RuntimeErrorKind, v1};
 use node_policy::{Demand, Permit, Refusal};
 
 use crate::alarm::Alarms;
@@ -25,7 +24,7 @@ use crate::user_ids::{self, UserIds};
 /// policy permits the one pod that it is for. Who made the request, and of what, it
 /// does not know.
 pub struct Gate {
-    inner: Arc<dyn ContainerRuntime>,
+    inner: Arc<dyn RuntimeChanges>,
     held: HeldPods,
     places: Places,
     sandboxes: BoundedCache<KnownSandbox>,
@@ -64,12 +63,12 @@ enum Stop {
 }
 
 impl Gate {
-    /// A gate in front of `inner` for the pods in `held`.
+    /// A gate in front of `runtime` for the pods in `held`.
     #[must_use]
-    pub fn new(inner: Arc<dyn ContainerRuntime>, held: HeldPods, places: Places) -> Gate {
+    pub fn new(runtime: Runtime, held: HeldPods, places: Places) -> Gate {
         Gate {
-            facts: Facts::new(Arc::clone(&inner)),
-            inner,
+            facts: Facts::new(runtime.reads),
+            inner: runtime.changes,
             held,
             places,
             sandboxes: BoundedCache::default(),
@@ -146,7 +145,7 @@ impl Gate {
         let known = match self.sandboxes.get(sandbox_id) {
             Some(known) => known,
             None => {
-                let status = self.inner.pod_sandbox_status(sandbox_id).await?;
+                let status = self.facts.runtime.pod_sandbox_status(sandbox_id).await?;
                 let linux = status.linux.unwrap_or_default();
                 let options = linux.namespaces.unwrap_or_default().options;
                 let options = options.unwrap_or_default();
@@ -279,7 +278,7 @@ impl Gate {
         }
         let known = self.facts.container(container_id).await?;
         let pod = self.held(&known.pod_uid)?;
-        let status = self.inner.container_status(container_id).await?;
+        let status = self.facts.runtime.container_status(container_id).await?;
         let image = v1::ImageSpec {
             image: status.image_ref,
             ..v1::ImageSpec::default()
@@ -374,7 +373,7 @@ fn uid_in(config: &v1::PodSandboxConfig) -> &str {
 }
 
 #[async_trait]
-impl ContainerRuntime for Gate {
+impl RuntimeChanges for Gate {
     async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -453,19 +452,8 @@ impl ContainerRuntime for Gate {
         self.inner.exec_sync(container_id, command, timeout).await
     }
 
-    // ---- what neither makes nor changes anything, or only takes away
-
-    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
-        self.inner.version().await
-    }
-
-    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
-        self.inner.status(verbose).await
-    }
-
-    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
-        self.inner.runtime_config().await
-    }
+    // ---- what is not judged: it ends something or takes it away, opens a log anew, or
+    // fetches an image
 
     async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
         self.inner.stop_pod_sandbox(sandbox_id).await
@@ -475,20 +463,6 @@ impl ContainerRuntime for Gate {
         self.inner.remove_pod_sandbox(sandbox_id).await?;
         self.sandboxes.forget(sandbox_id);
         Ok(())
-    }
-
-    async fn pod_sandbox_status(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
-        self.inner.pod_sandbox_status(sandbox_id).await
-    }
-
-    async fn list_pod_sandboxes(
-        &self,
-        filter: v1::PodSandboxFilter,
-    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        self.inner.list_pod_sandboxes(filter).await
     }
 
     async fn stop_container(
@@ -510,62 +484,8 @@ impl ContainerRuntime for Gate {
         self.inner.delete_task(container_id).await
     }
 
-    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
-        self.inner.running_commands(container_id).await
-    }
-
-    async fn list_containers(
-        &self,
-        filter: v1::ContainerFilter,
-    ) -> Result<Vec<v1::Container>, RuntimeError> {
-        self.inner.list_containers(filter).await
-    }
-
-    async fn container_status(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStatus, RuntimeError> {
-        self.inner.container_status(container_id).await
-    }
-
-    async fn container_info(
-        &self,
-        container_id: &str,
-    ) -> Result<BTreeMap<String, String>, RuntimeError> {
-        self.inner.container_info(container_id).await
-    }
-
     async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
         self.inner.reopen_container_log(container_id).await
-    }
-
-    async fn container_stats(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStats, RuntimeError> {
-        self.inner.container_stats(container_id).await
-    }
-
-    async fn list_container_stats(
-        &self,
-        filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        self.inner.list_container_stats(filter).await
-    }
-
-    async fn pod_sandbox_stats(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStats, RuntimeError> {
-        self.inner.pod_sandbox_stats(sandbox_id).await
-    }
-
-    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
-        self.inner.list_images().await
-    }
-
-    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
-        self.inner.image_status(image).await
     }
 
     async fn pull_image(
@@ -579,14 +499,6 @@ impl ContainerRuntime for Gate {
 
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
         self.inner.remove_image(image).await
-    }
-
-    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
-        self.inner.image_fs_info().await
-    }
-
-    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
-        self.inner.events().await
     }
 }
 

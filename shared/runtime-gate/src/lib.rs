@@ -1,5 +1,5 @@
 //! The last gate in front of the container runtime: [`Gate`] implements
-//! [`cri::ContainerRuntime`] around another one and judges each RunPodSandbox,
+//! [`cri::RuntimeChanges`] around another one and judges each RunPodSandbox,
 //! CreateContainer, StartContainer, UpdateContainerResources and ExecSync before it
 //! goes through. What a request asks for is read from the request alone and checked
 //! against the permit of the one pod that it is for, so that no mistake in what makes

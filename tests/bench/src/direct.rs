@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use cri::{ContainerRuntime, v1};
+use cri::{RuntimeChanges as _, v1};
 use cri_requests::{
     ContainerInput, EnvFiles, ImageUser, NodeFacts, TerminationLog, container_config,
     parse_resolv_conf, pod_sandbox_config,

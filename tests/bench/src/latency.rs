@@ -1,7 +1,7 @@
 //! One pod, its stop, a container's restart: Bulkhead and direct calls by turns, so that both see the same machine.
 
 use anyhow::{Context as _, Result};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeReads as _, v1};
 
 use crate::direct;
 use crate::statistics::{Row, Samples};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clock::{UnixNanos, WallClock};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeReads as _, v1};
 use serde_json::{Value, json};
 use test_support::images::TESTAPP;
 use test_support::wait::wait_for_every;

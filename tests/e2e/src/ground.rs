@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeReads as _, v1};
 use serde_json::{Value, json};
 use test_support::journal::{self, Entry};
 use test_support::observe::container_id;

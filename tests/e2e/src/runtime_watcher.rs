@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use cri::{ContainerRuntime as _, CriClient, v1};
+use cri::{CriClient, RuntimeReads as _, v1};
 use test_support::wait::wait_until;
 
 use crate::ground::Ground;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use cri::{ContainerRuntime as _, RuntimeError, v1};
+use cri::{RuntimeError, RuntimeReads as _, v1};
 use e2e::Ground;
 use serde_json::{Value, json};
 use test_support::images::TESTAPP;

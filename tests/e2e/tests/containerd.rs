@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeChanges as _, RuntimeReads as _, v1};
 use futures_util::future;
 use test_support::node::Leftovers;
 use test_support::{ContainerdOptions, PrivateContainerd, http, images, wait_for};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use anyhow::Result;
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeChanges as _, RuntimeReads as _, v1};
 use test_support::{Containerd, ContainerdOptions, PrivateContainerd, TestNode, binaries};
 
 #[test]

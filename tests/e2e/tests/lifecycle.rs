@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeReads as _, v1};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::ground::spec;

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use cri::ContainerRuntime as _;
+use cri::RuntimeReads as _;
 use e2e::Ground;
 use e2e::ground::{TIMEOUT, address};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! What only newer runtimes have: a container gets it, or waits and says why.
 
 use anyhow::{Result, ensure};
-use cri::{Ability, ContainerRuntime as _, RuntimeErrorKind};
+use cri::{Ability, RuntimeErrorKind, RuntimeReads as _};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::volumes::{config_error, shell, with_volume};

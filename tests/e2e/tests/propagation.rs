@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use cri::ContainerRuntime as _;
+use cri::RuntimeReads as _;
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::volumes::{

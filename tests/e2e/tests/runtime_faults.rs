@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeChanges as _, RuntimeReads as _, v1};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
 use e2e::ground::TIMEOUT;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use cri::ContainerRuntime as _;
+use cri::{RuntimeChanges as _, RuntimeReads as _};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use serde_json::{Value, json};

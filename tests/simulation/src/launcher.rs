@@ -54,7 +54,7 @@ impl Launcher {
             Process::Supervisor | Process::CredentialProvider => return None,
             Process::PodWorkerPool => {
                 let opened = pod_worker_pool::Opened {
-                    runtime: Arc::new(self.runtime.clone()),
+                    runtime: self.runtime.clone().into(),
                     host: self.host.clone(),
                     login: Arc::new(self.logind.clone()),
                 };

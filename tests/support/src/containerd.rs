@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use cri::{ContainerRuntime as _, CriClient};
+use cri::{CriClient, RuntimeChanges as _, RuntimeReads as _};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeChanges as _, RuntimeReads as _, v1};
 use test_support::{
     BulkheadInstance, Containerd, ContainerdOptions, PrivateContainerd, TestNode, images, wait_for,
 };

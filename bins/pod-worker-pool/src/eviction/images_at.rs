@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cri::ContainerRuntime;
+use cri::RuntimeReads;
 use tokio::time::Instant;
 
 /// How long an answer counts before the runtime is asked again.
@@ -43,7 +43,7 @@ impl ImagesAt {
 }
 
 /// Asks the runtime.
-pub(super) async fn ask(runtime: &dyn ContainerRuntime, may_take: Duration) -> Option<PathBuf> {
+pub(super) async fn ask(runtime: &dyn RuntimeReads, may_take: Duration) -> Option<PathBuf> {
     let asked = tokio::time::timeout(may_take, runtime.image_fs_info());
     let filesystems = asked.await.ok()?.ok()?;
     let mountpoint = filesystems.into_iter().next()?.fs_id?.mountpoint;

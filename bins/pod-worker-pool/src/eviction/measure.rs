@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cri::{ContainerRuntime, v1};
+use cri::{RuntimeReads, v1};
 use eviction::{
     Candidate, ContainerUsage, DiskLayout, Observations, PodUsage, Resource, Signal, Threshold,
 };
@@ -39,7 +39,7 @@ const PARALLEL: usize = 2;
 
 /// Looks at the node and at pods.
 pub(crate) struct Gauge {
-    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) runtime: Arc<dyn RuntimeReads>,
     pub(crate) host: Arc<dyn NodeHost>,
     pub(crate) relister: Relister,
     images_at: ImagesAt,
@@ -62,7 +62,7 @@ type UsageOfContainers = BTreeMap<String, BTreeMap<String, ContainerUsage>>;
 
 impl Gauge {
     pub(crate) fn new(
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn RuntimeReads>,
         host: Arc<dyn NodeHost>,
         relister: Relister,
     ) -> Gauge {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::WallClock;
-use cri::{ContainerRuntime, v1};
+use cri::{Runtime, v1};
 use node_config::ImageSettings;
 use node_host::NodeHost;
 use tokio::sync::OwnedMutexGuard;
@@ -27,9 +27,9 @@ pub(super) const PARALLEL_REMOVALS: usize = 4;
 /// What a collection works with.
 pub(crate) struct Collection {
     /// The container runtime; heavy calls wait for their turn.
-    pub runtime: Arc<dyn ContainerRuntime>,
+    pub runtime: Runtime,
     /// The same without waiting for turns, for callers that hold one already.
-    pub runtime_at_once: Arc<dyn ContainerRuntime>,
+    pub runtime_at_once: Runtime,
     /// The turns.
     pub turns: Turns,
     /// Files, mounts and cgroups.
@@ -98,7 +98,7 @@ impl Collection {
     }
 
     pub(super) async fn status_of(&self, id: &str) -> Option<v1::ContainerStatus> {
-        let status = self.runtime.container_status(id).await;
+        let status = self.runtime.reads.container_status(id).await;
         status
             .inspect_err(|error| tracing::debug!(id, %error, "no status"))
             .ok()

@@ -109,7 +109,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     } = container;
     if *may_run {
         // Of unknown state: it must not run on without a record.
-        let runtime = &with.runtime_at_once;
+        let runtime = &with.runtime_at_once.changes;
         let stopped = runtime.stop_container(id, UNKNOWN_STATE_GRACE).await;
         if let Err(error) = stopped
             && !error.is_not_found()
@@ -122,7 +122,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     if !files::remove_log(with, pod, name, id, *attempt).await {
         return None;
     }
-    if let Err(error) = abandoned_start::remove_ended(&*with.runtime_at_once, id).await
+    if let Err(error) = abandoned_start::remove_ended(&with.runtime_at_once, id).await
         && !error.is_not_found()
     {
         with.left.note(format_args!("container {id}"), &error);
@@ -176,14 +176,14 @@ pub(super) async fn remove_sandboxes(
 
 /// A sandbox may have died by itself: stopping it first frees its address.
 async fn remove_sandbox(with: &Collection, id: &str) {
-    let stopped = with.runtime.stop_pod_sandbox(id).await;
+    let stopped = with.runtime.changes.stop_pod_sandbox(id).await;
     if let Err(error) = stopped
         && !error.is_not_found()
     {
         with.left.note(format_args!("sandbox {id}"), &error);
         return;
     }
-    if let Err(error) = with.runtime.remove_pod_sandbox(id).await
+    if let Err(error) = with.runtime.changes.remove_pod_sandbox(id).await
         && !error.is_not_found()
     {
         with.left.note(format_args!("sandbox {id}"), &error);

@@ -94,7 +94,7 @@ impl ImageCollection {
     /// none any more.
     async fn look(&mut self, with: &Collection) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
         let before = with.pulled.before_list();
-        let images = with.runtime.list_images().await.ok()?;
+        let images = with.runtime.reads.list_images().await.ok()?;
         with.pulled.listed(before, &images);
         let used = used(with).await?;
         self.history.look(self.now(), &images, &used);
@@ -103,7 +103,7 @@ impl ImageCollection {
 
     /// The most that is to be freed on any of the file systems with images.
     async fn excess(&self, with: &Collection) -> Option<u64> {
-        let filesystems = match with.runtime.image_fs_info().await {
+        let filesystems = match with.runtime.reads.image_fs_info().await {
             Ok(filesystems) => filesystems,
             Err(error) => {
                 tracing::warn!(%error, "the disk of the images cannot be found out");
@@ -197,7 +197,7 @@ async fn remove(with: &Collection, image: &UnusedImage, turn: Turn, why: &str) -
         image: image.id.clone(),
         ..v1::ImageSpec::default()
     };
-    let removed = with.runtime_at_once.remove_image(spec).await;
+    let removed = with.runtime_at_once.changes.remove_image(spec).await;
     drop(turn);
     match removed {
         Ok(()) => {

@@ -66,7 +66,7 @@ async fn ids(
     with: &Collection,
     names: &mut BTreeSet<String>,
 ) -> Result<BTreeSet<String>, RuntimeError> {
-    names.extend(configured(&with.runtime.status(true).await?));
+    names.extend(configured(&with.runtime.reads.status(true).await?));
     let mut ids = BTreeSet::new();
     for image in &*names {
         // It may be listed in a longer form.
@@ -74,7 +74,7 @@ async fn ids(
             image: image.clone(),
             ..v1::ImageSpec::default()
         };
-        match with.runtime.image_status(spec).await {
+        match with.runtime.reads.image_status(spec).await {
             Ok(found) => ids.extend(found.map(|it| it.id)),
             // Of a name that no image can have there is none.
             Err(error) if error.is_refusal() => {}

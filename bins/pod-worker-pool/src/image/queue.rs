@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, v1};
+use cri::{RuntimeChanges, RuntimeError, RuntimeErrorKind, v1};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use pull_credentials::Credential;
@@ -70,7 +70,7 @@ pub(super) type HasBegun = Arc<AtomicBool>;
 
 /// Pulls of all pods.
 pub(super) struct PullQueue {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeChanges>,
     turns: Arc<Semaphore>,
     /// For each pull that is under way, with or without its turn.
     places: Arc<Semaphore>,
@@ -81,7 +81,7 @@ pub(super) struct PullQueue {
 
 impl PullQueue {
     /// A queue with these limits.
-    pub(super) fn new(runtime: Arc<dyn ContainerRuntime>, limits: PullLimits) -> PullQueue {
+    pub(super) fn new(runtime: Arc<dyn RuntimeChanges>, limits: PullLimits) -> PullQueue {
         let turns = usize::try_from(limits.at_once).unwrap_or(usize::MAX);
         let rate = TokenBucket::new(limits.per_second, limits.burst);
         let turns = turns.clamp(1, Semaphore::MAX_PERMITS - MAX_LONG_PULLS);
@@ -151,7 +151,7 @@ impl PullQueue {
 /// Pulls by the first credential that lets; without any, as somebody unknown. As a
 /// kubelet, which does not try that after a credential that was refused.
 async fn pull_by(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn RuntimeChanges,
     spec: v1::ImageSpec,
     credentials: Vec<Credential>,
     sandbox: Option<v1::PodSandboxConfig>,

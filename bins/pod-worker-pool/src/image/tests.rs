@@ -77,7 +77,7 @@ fn images_by(
     let credentials = NodeCredentials::open(&path, Events::new(clock.clone()));
     let (pulled, writer) = PulledImages::open(directory.path());
     let images = Images::new(
-        Arc::new(runtime.clone()),
+        runtime.clone().into(),
         limits,
         (credentials, programs),
         (ImageVerification::default(), pulled),

@@ -529,7 +529,7 @@ async fn a_lost_sandbox_is_replaced_and_its_containers_with_it() {
     node.create(&pod).await;
     let id = running(&node, "u1").await;
     let sandbox = node.runtime.sandboxes()[0].id.clone();
-    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    let runtime: &dyn cri::RuntimeChanges = &node.runtime;
     runtime.stop_pod_sandbox(&sandbox).await.unwrap();
     eventually("another one runs", || {
         node.running("u1")
@@ -550,7 +550,7 @@ async fn a_lost_sandbox_is_replaced_and_its_containers_with_it() {
 async fn sandboxes_that_die_at_once_are_not_made_without_a_pause() {
     let node = TestNode::new();
     node.create(&pod_running("a", "u1", RUN)).await;
-    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    let runtime: &dyn cri::RuntimeChanges = &node.runtime;
     while node.seconds() < 20.0 {
         let sandboxes = node.runtime.sandboxes().into_iter();
         for sandbox in sandboxes.filter(|sandbox| sandbox.ready) {

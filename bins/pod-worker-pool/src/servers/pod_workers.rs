@@ -204,7 +204,7 @@ impl Service {
     /// Whether the runtime can keep the groups of images away, and why it is not ready
     /// (empty when it is).
     async fn runtime_status(&self) -> Result<(bool, String), String> {
-        let status = tokio::time::timeout(STATUS_DEADLINE, self.shared.runtime.status(false))
+        let status = tokio::time::timeout(STATUS_DEADLINE, self.shared.runtime.reads.status(false))
             .await
             .map_err(|_| "the runtime does not answer".to_owned())?
             .map_err(|error| telemetry::chain(&error))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
-use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeErrorKind};
+use cri::{EXEC_SYNC, RuntimeChanges, RuntimeError, RuntimeErrorKind, RuntimeReads};
 use cri_requests::probe_command;
 use futures_util::StreamExt;
 use ipc::StateEvent;
@@ -165,14 +165,14 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         let runtime = &self.shared.runtime;
         let starts = self.shared.hints.command_starts();
         let probe = self.calls.begin(&id);
-        let mut call = Box::pin(run(Arc::clone(runtime), id.clone(), asked));
+        let mut call = Box::pin(run(Arc::clone(&runtime.changes), id.clone(), asked));
         let answer = async {
             tokio::select! {
                 biased;
                 // Cancel-safe: the call itself is kept.
                 answer = &mut call => Some(answer),
                 // Cancel-safe: it changes nothing.
-                () = is_late(&**runtime, starts, (&probe, &id), timeout) => None,
+                () = is_late(&*runtime.reads, starts, (&probe, &id), timeout) => None,
             }
         };
         let response = match tokio::time::timeout(timeout + START_SLACK, answer).await {
@@ -194,7 +194,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
 
 /// Runs the command of a probe.
 async fn run(
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeChanges>,
     id: String,
     asked: Asked,
 ) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
@@ -206,7 +206,7 @@ async fn run(
 /// what the child may still print. When the command began is known by the runtime's event; a
 /// runtime without such events has [`START_SLACK`].
 async fn is_late(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn RuntimeReads,
     mut starts: broadcast::Receiver<String>,
     (probe, id): (&ProbeCall<'_>, &str),
     timeout: Duration,

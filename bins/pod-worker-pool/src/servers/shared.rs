@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cri::ContainerRuntime;
+use cri::Runtime;
 use node_host::NodeHost;
 
 use crate::events::Events;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     /// The workers.
     pub pool: PoolHandle,
     /// The container runtime.
-    pub runtime: Arc<dyn ContainerRuntime>,
+    pub runtime: Runtime,
     /// Files and logs.
     pub host: Arc<dyn NodeHost>,
     /// Lists the runtime.

@@ -28,7 +28,7 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(shared: &Shared) -> Service {
         Service {
-            reader: UsageReader::new(shared.runtime.clone(), shared.relister.clone()),
+            reader: UsageReader::new(shared.runtime.reads.clone(), shared.relister.clone()),
             last: Mutex::default(),
         }
     }

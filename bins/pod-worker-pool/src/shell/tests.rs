@@ -109,7 +109,7 @@ impl Pool {
             lifecycle: self.lifecycle.clone(),
         };
         let opened = crate::Opened {
-            runtime: Arc::new(self.runtime.clone()),
+            runtime: self.runtime.clone().into(),
             host: Arc::new(MemoryHost::default()),
             login: Arc::new(self.logind.clone()),
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backoff::Curve;
 use clock::WallClock;
-use cri::ContainerRuntime;
+use cri::Runtime;
 use cri_requests::NodeFacts;
 use node_host::NodeHost;
 use pod::{Pod, PodIdentity};
@@ -45,7 +45,7 @@ const INSTANCE_NAME_IS_HELD: Duration = cri::DEFAULT_DEADLINE.saturating_add(UND
 /// What steps work with; shared by all pods.
 pub(crate) struct StepContext {
     /// The container runtime.
-    pub runtime: Arc<dyn ContainerRuntime>,
+    pub runtime: Runtime,
     /// Turns at the runtime, which it takes by itself.
     pub turns: Turns,
     /// Files, mounts and cgroups.

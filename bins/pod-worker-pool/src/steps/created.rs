@@ -43,7 +43,7 @@ pub(super) async fn remove_created(
     id: &str,
 ) -> Result<Removal, RuntimeError> {
     loop {
-        let status = match context.runtime.container_status(id).await {
+        let status = match context.runtime.reads.container_status(id).await {
             Err(error) if error.is_not_found() => return Ok(Removal::Removed),
             status => status?,
         };
@@ -55,7 +55,7 @@ pub(super) async fn remove_created(
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    removal(id, context.runtime.remove_container(id).await)
+    removal(id, context.runtime.changes.remove_container(id).await)
 }
 
 /// What the removal of a container came to that never ran.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError};
+use cri::{EXEC_SYNC, RuntimeChanges, RuntimeError};
 use pod::PodIdentity;
 use pod_lifecycle::hook::{Hook, HttpHook};
 use tokio::time::Instant;
@@ -55,7 +55,8 @@ pub(super) fn carry_out(
     hook: &Hook,
     within: Within,
 ) -> impl Future<Output = HookResult> + Send + 'static {
-    let (runtime, http) = (Arc::clone(&context.runtime), context.http_hooks.clone());
+    let runtime = Arc::clone(&context.runtime.changes);
+    let http = context.http_hooks.clone();
     let (id, mut hook) = (of.id.to_owned(), hook.clone());
     let names_a_host = matches!(&hook, Hook::HttpGet(get) if get.host.is_some());
     if names_a_host && context.policy.refuses(of.pod.uid()) {
@@ -90,7 +91,7 @@ fn http_hook(of: &HookOf<'_>, get: &HttpHook, limit: Duration) -> v1::HttpHook {
 }
 
 async fn run(
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeChanges>,
     http: HttpHooks,
     (id, request): (String, v1::HttpHook),
     hook: Hook,
@@ -125,7 +126,7 @@ fn failed(why: String) -> HookResult {
 /// made before it lets a command through: where the runtime does not answer that, the
 /// command did not run, no hook has failed, and it is tried again.
 async fn execute(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn RuntimeChanges,
     id: &str,
     command: &[String],
     within: Within,
@@ -170,7 +171,7 @@ pub(super) async fn await_earlier(
 
 async fn await_end(context: &StepContext, id: &str) {
     loop {
-        match context.runtime.container_status(id).await {
+        match context.runtime.reads.container_status(id).await {
             Ok(status) if !observe::state_of(&status).may_run() => return,
             Err(error) if error.is_not_found() => return,
             Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
@@ -179,8 +180,8 @@ async fn await_end(context: &StepContext, id: &str) {
 }
 
 async fn await_commands(context: &StepContext, id: &str) {
-    let mut awaited = None;
-    while let Some(still) = awaited_after(awaited, context.runtime.running_commands(id).await) {
+    let (runtime, mut awaited) = (&context.runtime.reads, None);
+    while let Some(still) = awaited_after(awaited, runtime.running_commands(id).await) {
         awaited = still;
         tokio::time::sleep(LOOK_AGAIN).await;
     }

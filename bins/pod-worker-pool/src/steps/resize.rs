@@ -201,7 +201,8 @@ async fn update(
     let spec = spec.ok_or_else(|| failed(resize, "the pod has no such container"))?;
     let resources = cri_requests::changed_container_resources(&pod, &spec, &context.facts);
     let id = &resize.container_id;
-    let updated = context.runtime.update_container_resources(id, resources);
+    let changes = &context.runtime.changes;
+    let updated = changes.update_container_resources(id, resources);
     updated
         .await
         .map_err(|error| failed(resize, &error.to_string()))
@@ -214,7 +215,8 @@ async fn check_memory(context: &StepContext, resize: &Resize) -> Result<(), Step
     if to == 0 || (from != 0 && to >= from) {
         return Ok(());
     }
-    let stats = context.runtime.container_stats(&resize.container_id).await;
+    let reads = &context.runtime.reads;
+    let stats = reads.container_stats(&resize.container_id).await;
     let stats = stats.map_err(|error| failed(resize, &error.to_string()))?;
     match used(&stats) {
         None => Err(failed(resize, "missing container memory usage")),

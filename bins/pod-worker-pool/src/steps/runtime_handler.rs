@@ -20,7 +20,7 @@ pub(super) async fn require(
     if handler.is_empty() {
         return Ok(());
     }
-    let status = context.runtime.status(false).await?;
+    let status = context.runtime.reads.status(false).await?;
     let Some(has) = lacks(&status.runtime_handlers, handler) else {
         return Ok(());
     };
@@ -47,7 +47,7 @@ pub(super) async fn features(
     context: &StepContext,
     pod: &Pod,
 ) -> Result<RuntimeHandlerFeatures, StepError> {
-    let status = context.runtime.status(false).await?;
+    let status = context.runtime.reads.status(false).await?;
     let own = runtime_class::handler(pod, &context.facts.runtime_classes);
     let mut handlers = status.runtime_handlers.into_iter();
     let handler = handlers.find(|handler| Some(handler.name.as_str()) == own);

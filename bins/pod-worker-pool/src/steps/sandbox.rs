@@ -54,7 +54,7 @@ pub(super) async fn stop_surplus_sandboxes(
     tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
     stop::stop_containers(context, target.identity, stops, memory).await?;
     let stops = sandboxes.iter().map(|id| {
-        let (runtime, id) = (Arc::clone(&context.runtime), id.clone());
+        let (runtime, id) = (Arc::clone(&context.runtime.changes), id.clone());
         let stop = async move { runtime.stop_pod_sandbox(&id).await };
         memory.stop_calls.run("StopPodSandbox", stop)
     });
@@ -75,7 +75,7 @@ pub(super) async fn stop_sandboxes(
 ) -> Result<(), StepError> {
     let stops = sandboxes
         .iter()
-        .map(|id| context.runtime.stop_pod_sandbox(id));
+        .map(|id| context.runtime.changes.stop_pod_sandbox(id));
     note_stopped(sandboxes, join_all(stops).await, memory)
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn new_sandbox(
             .events
             .warning(target.identity, "", warning.reason, &warning.message);
     }
-    let runtime = Arc::clone(&context.runtime);
+    let runtime = Arc::clone(&context.runtime.changes);
     let request = config.clone();
     let call = memory.known.next_sandbox.call(attempt);
     let run = memory.calls.run("RunPodSandbox", async move {
@@ -176,7 +176,7 @@ async fn require_network(context: &StepContext, target: &Target<'_>) -> Result<(
     if target.pod.host_network() {
         return Ok(());
     }
-    let status = context.runtime.status(false).await?;
+    let status = context.runtime.reads.status(false).await?;
     readiness::network(&status).map_err(|why| {
         let message = format!("network is not ready: {why}");
         context

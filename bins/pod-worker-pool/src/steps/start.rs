@@ -218,7 +218,7 @@ async fn start_one(
             }
         }
     };
-    let runtime = Arc::clone(&context.runtime);
+    let runtime = Arc::clone(&context.runtime.changes);
     let starting = id.clone();
     let started = beside.calls.run("StartContainer", async move {
         runtime.start_container(&starting).await
@@ -300,7 +300,7 @@ async fn create(
         discard_instance(context, discard).await?;
     }
     let config = container_config(context, target, prepared, name, what).await?;
-    let runtime = Arc::clone(&context.runtime);
+    let runtime = Arc::clone(&context.runtime.changes);
     let sandbox_id = prepared.sandbox_id.clone();
     let sandbox_config = prepared.sandbox_config.clone();
     let call = next_name.call(instance.restart_count);
@@ -326,7 +326,10 @@ async fn create(
 async fn discard_instance(context: &StepContext, discard: &Discard) -> Result<(), StartError> {
     let id = &discard.container_id;
     let removed = match discard.start_was_abandoned {
-        true => created::removal(id, abandoned_start::remove(&*context.runtime, id).await),
+        true => {
+            let changes = &*context.runtime.changes;
+            created::removal(id, abandoned_start::remove(changes, id).await)
+        }
         false => created::remove_created(context, id).await,
     };
     match removed {
@@ -384,7 +387,7 @@ async fn container_config(
         false => false,
     };
     let runtime = match cri_requests::depends_on_version(target.pod, spec) {
-        true => Some(context.runtime.version().await),
+        true => Some(context.runtime.reads.version().await),
         false => None,
     };
     let runtime = runtime.transpose();

@@ -191,14 +191,15 @@ async fn stop_one(
     timeout: Duration,
     calls: &Calls,
 ) -> Result<(), StepError> {
+    let runtime = &context.runtime.changes;
     let stopped = match stop.how {
         StopHow::Stop | StopHow::StopUnknown => {
-            let runtime = Arc::clone(&context.runtime);
+            let runtime = Arc::clone(runtime);
             let id = stop.container_id.clone();
             let call = async move { runtime.stop_container(&id, timeout).await };
             calls.run("StopContainer", call).await
         }
-        StopHow::Remove => context.runtime.remove_container(&stop.container_id).await,
+        StopHow::Remove => runtime.remove_container(&stop.container_id).await,
     };
     unless_gone(stop, stopped)
 }

@@ -21,7 +21,7 @@ pub(super) async fn ids(
     }
     let features = runtime_handler::features(context, target.pod).await?;
     if !features.user_namespaces {
-        let runtime = context.runtime.version().await?;
+        let runtime = context.runtime.reads.version().await?;
         let handler = runtime_class::handler(target.pod, &context.facts.runtime_classes);
         let message = lacking(handler.unwrap_or_default(), &runtime);
         return Err(StepError::new(message, Retry::LATER));

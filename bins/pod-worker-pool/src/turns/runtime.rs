@@ -1,16 +1,14 @@
-//! [`RuntimeInTurns`]: a runtime whose heavy calls are made in turns.
+//! [`RuntimeInTurns`]: changes at a runtime, of which the heavy ones are made in turns.
 //!
-//! StopContainer never waits: a SIGTERM is not to be late. What only looks, execs and
-//! events do not either. A pull does not, since most of it is waiting for a registry;
-//! pulls have a queue of their own.
+//! StopContainer never waits: a SIGTERM is not to be late. Execs do not either. A pull does
+//! not, since most of it is waiting for a registry; pulls have a queue of their own.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1};
+use cri::{Runtime, RuntimeChanges, RuntimeError, RuntimeErrorKind, v1};
 use turns::{Call, Purpose};
 
 use super::{Turns, Withdrawn};
@@ -19,7 +17,7 @@ use crate::relist::Owners;
 /// A runtime whose heavy calls wait for their turn. The deadline of a call begins
 /// with its turn.
 pub(crate) struct RuntimeInTurns {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn RuntimeChanges>,
     turns: Turns,
     owners: Owners,
     /// What all calls are made for; absent where it depends on the pod.
@@ -27,36 +25,22 @@ pub(crate) struct RuntimeInTurns {
 }
 
 impl RuntimeInTurns {
-    /// For steps of workers: what a call is for follows from its pod.
-    pub(crate) fn for_steps(
-        runtime: &Arc<dyn ContainerRuntime>,
-        turns: &Turns,
-        owners: &Owners,
-    ) -> Arc<dyn ContainerRuntime> {
-        RuntimeInTurns::over(runtime, turns, owners, None)
-    }
-
-    /// For garbage collection, whose calls nobody waits for.
-    pub(crate) fn for_garbage(
-        runtime: &Arc<dyn ContainerRuntime>,
-        turns: &Turns,
-        owners: &Owners,
-    ) -> Arc<dyn ContainerRuntime> {
-        RuntimeInTurns::over(runtime, turns, owners, Some(Purpose::End))
-    }
-
-    fn over(
-        runtime: &Arc<dyn ContainerRuntime>,
+    /// The same runtime, with its changes in turns.
+    pub(crate) fn over(
+        runtime: &Runtime,
         turns: &Turns,
         owners: &Owners,
         purpose: Option<Purpose>,
-    ) -> Arc<dyn ContainerRuntime> {
-        Arc::new(RuntimeInTurns {
-            runtime: Arc::clone(runtime),
-            turns: turns.clone(),
-            owners: owners.clone(),
-            purpose,
-        })
+    ) -> Runtime {
+        Runtime {
+            reads: Arc::clone(&runtime.reads),
+            changes: Arc::new(RuntimeInTurns {
+                runtime: Arc::clone(&runtime.changes),
+                turns: turns.clone(),
+                owners: owners.clone(),
+                purpose,
+            }),
+        }
     }
 
     async fn in_turn<T>(
@@ -81,19 +65,7 @@ fn uid_of(config: &v1::PodSandboxConfig) -> Option<String> {
 }
 
 #[async_trait]
-impl ContainerRuntime for RuntimeInTurns {
-    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
-        self.runtime.version().await
-    }
-
-    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
-        self.runtime.status(verbose).await
-    }
-
-    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
-        self.runtime.runtime_config().await
-    }
-
+impl RuntimeChanges for RuntimeInTurns {
     async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -122,20 +94,6 @@ impl ContainerRuntime for RuntimeInTurns {
             call,
         )
         .await
-    }
-
-    async fn pod_sandbox_status(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
-        self.runtime.pod_sandbox_status(sandbox_id).await
-    }
-
-    async fn list_pod_sandboxes(
-        &self,
-        filter: v1::PodSandboxFilter,
-    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        self.runtime.list_pod_sandboxes(filter).await
     }
 
     async fn create_container(
@@ -188,31 +146,6 @@ impl ContainerRuntime for RuntimeInTurns {
         self.runtime.delete_task(container_id).await
     }
 
-    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
-        self.runtime.running_commands(container_id).await
-    }
-
-    async fn list_containers(
-        &self,
-        filter: v1::ContainerFilter,
-    ) -> Result<Vec<v1::Container>, RuntimeError> {
-        self.runtime.list_containers(filter).await
-    }
-
-    async fn container_status(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStatus, RuntimeError> {
-        self.runtime.container_status(container_id).await
-    }
-
-    async fn container_info(
-        &self,
-        container_id: &str,
-    ) -> Result<BTreeMap<String, String>, RuntimeError> {
-        self.runtime.container_info(container_id).await
-    }
-
     async fn update_container_resources(
         &self,
         container_id: &str,
@@ -236,35 +169,6 @@ impl ContainerRuntime for RuntimeInTurns {
         self.runtime.reopen_container_log(container_id).await
     }
 
-    async fn container_stats(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStats, RuntimeError> {
-        self.runtime.container_stats(container_id).await
-    }
-
-    async fn list_container_stats(
-        &self,
-        filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        self.runtime.list_container_stats(filter).await
-    }
-
-    async fn pod_sandbox_stats(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStats, RuntimeError> {
-        self.runtime.pod_sandbox_stats(sandbox_id).await
-    }
-
-    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
-        self.runtime.list_images().await
-    }
-
-    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
-        self.runtime.image_status(image).await
-    }
-
     async fn pull_image(
         &self,
         image: v1::ImageSpec,
@@ -278,13 +182,5 @@ impl ContainerRuntime for RuntimeInTurns {
         let call = self.runtime.remove_image(image);
         self.in_turn("RemoveImage", Call::RemoveImage, None, call)
             .await
-    }
-
-    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
-        self.runtime.image_fs_info().await
-    }
-
-    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
-        self.runtime.events().await
     }
 }

@@ -44,9 +44,8 @@ impl Scene {
         let runtime = SimulatedRuntime::new(1, clock, false);
         runtime.add_image(IMAGE, true);
         let held = HeldPods::default();
-        let inner: Arc<dyn ContainerRuntime> = Arc::new(runtime.clone());
         let scene = Scene {
-            gate: Gate::new(inner, held.clone(), places()),
+            gate: Gate::new(runtime.clone().into(), held.clone(), places()),
             runtime,
             held,
         };
@@ -68,8 +67,7 @@ impl Scene {
 
     /// The same runtime behind another gate, as after a restart.
     fn restarted(&self) -> Gate {
-        let inner: Arc<dyn ContainerRuntime> = Arc::new(self.runtime.clone());
-        Gate::new(inner, self.held.clone(), places())
+        Gate::new(self.runtime.clone().into(), self.held.clone(), places())
     }
 
     async fn sandbox(&self) -> String {

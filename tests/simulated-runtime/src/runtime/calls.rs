@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cri::{
-    ContainerRuntime, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvent,
-    RuntimeEvents, v1,
+    EventKind, EventSource, RuntimeChanges, RuntimeError, RuntimeErrorKind, RuntimeEvent,
+    RuntimeEvents, RuntimeReads, v1,
 };
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ use crate::state::not_found;
 use crate::state::shown::Shown as _;
 
 #[async_trait]
-impl ContainerRuntime for SimulatedRuntime {
+impl RuntimeReads for SimulatedRuntime {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         self.perform("Version", millis(1), |runtime| async move {
             let (runtime_name, runtime_version) = lock(&runtime.0.version).clone();
@@ -74,6 +74,179 @@ impl ContainerRuntime for SimulatedRuntime {
         Err(RuntimeError::new("RuntimeConfig", kind, "not implemented"))
     }
 
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        let id = sandbox_id.to_owned();
+        self.perform("PodSandboxStatus", millis(1), move |runtime| async move {
+            runtime.fails("PodSandboxStatus", &id)?;
+            let status = lock(&runtime.0.state).sandbox_status(&id);
+            status.ok_or_else(|| not_found("PodSandboxStatus", &id))
+        })
+        .await
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        self.perform("ListPodSandbox", millis(1), move |runtime| async move {
+            Ok(lock(&runtime.0.state).list_sandboxes(&filter))
+        })
+        .await
+    }
+
+    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ListPids", millis(2), move |runtime| async move {
+            let running = lock(&runtime.0.state).running_commands(&id);
+            running.ok_or_else(|| not_found("ListPids", &id))
+        })
+        .await
+    }
+
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        self.perform("ListContainers", millis(1), move |runtime| async move {
+            let now = runtime.now().steady;
+            Ok(lock(&runtime.0.state).list_containers(now, &filter))
+        })
+        .await
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ContainerStatus", millis(1), move |runtime| async move {
+            let status = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
+            status.ok_or_else(|| not_found("ContainerStatus", &id))
+        })
+        .await
+    }
+
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ContainerStatus", millis(1), move |runtime| async move {
+            let state = lock(&runtime.0.state);
+            let uid = state.user_of(&id);
+            let uid = uid.ok_or_else(|| not_found("ContainerStatus", &id))?;
+            let (gid, others) = state.groups_of(&id, uid);
+            let namespaces = match state.has_own_users(&id) {
+                true => r#"[{"type":"user"}]"#,
+                false => "[]",
+            };
+            let info = format!(
+                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid},"gid":{gid},"additionalGids":{others:?}}}}},
+                    "linux":{{"namespaces":{namespaces}}}}}}}"#
+            );
+            Ok(BTreeMap::from([("info".to_owned(), info)]))
+        })
+        .await
+    }
+
+    async fn container_stats(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStats, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ContainerStats", millis(1), move |runtime| async move {
+            let views = lock(&runtime.0.state).container_views();
+            let found = views.into_iter().find(|it| it.id == id && it.running);
+            let found = found.ok_or_else(|| not_found("ContainerStats", &id))?;
+            Ok(runtime.0.container_use.stats_of(found))
+        })
+        .await
+    }
+
+    async fn list_container_stats(
+        &self,
+        _filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        self.perform("ListContainerStats", millis(1), |runtime| async move {
+            let views = lock(&runtime.0.state).container_views();
+            // Those that have ended too, as containerd lists them.
+            let stats = views
+                .into_iter()
+                .map(|view| runtime.0.container_use.stats_of(view));
+            Ok(stats.collect())
+        })
+        .await
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        _sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError> {
+        self.perform("PodSandboxStats", millis(1), |_| async {
+            Ok(v1::PodSandboxStats::default())
+        })
+        .await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        self.perform("ListImages", millis(1), |runtime| async move {
+            Ok(lock(&runtime.0.state).images.all())
+        })
+        .await
+    }
+
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
+        self.perform("ImageStatus", millis(1), move |runtime| async move {
+            runtime.fails("ImageStatus", &image.image)?;
+            Ok(lock(&runtime.0.state).images.get(&image.image))
+        })
+        .await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        self.perform("ImageFsInfo", millis(1), |_| async {
+            let mountpoint = "/images".to_owned();
+            Ok(vec![v1::FilesystemUsage {
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint }),
+                ..v1::FilesystemUsage::default()
+            }])
+        })
+        .await
+    }
+
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        if lock(&self.0.faults).unavailable {
+            let kind = RuntimeErrorKind::Unavailable;
+            return Err(RuntimeError::new("Subscribe", kind, "connection refused"));
+        }
+        if !self.0.has_events {
+            return Ok(None);
+        }
+        let receiver = self.0.events.subscribe();
+        let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
+            match receiver.recv().await {
+                Ok(event) => Some((Ok(event), receiver)),
+                Err(_) => {
+                    let kind = RuntimeErrorKind::Unavailable;
+                    Some((
+                        Err(RuntimeError::new("Subscribe", kind, "events lost")),
+                        receiver,
+                    ))
+                }
+            }
+        });
+        Ok(Some(RuntimeEvents {
+            source: EventSource::Containerd,
+            stream: Box::pin(stream),
+        }))
+    }
+}
+
+#[async_trait]
+impl RuntimeChanges for SimulatedRuntime {
     async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -118,29 +291,6 @@ impl ContainerRuntime for SimulatedRuntime {
             lock(&runtime.0.state).remove_sandbox(runtime.now(), &id)?;
             runtime.publish(&id, EventKind::Deleted);
             Ok(())
-        })
-        .await
-    }
-
-    async fn pod_sandbox_status(
-        &self,
-        sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
-        let id = sandbox_id.to_owned();
-        self.perform("PodSandboxStatus", millis(1), move |runtime| async move {
-            runtime.fails("PodSandboxStatus", &id)?;
-            let status = lock(&runtime.0.state).sandbox_status(&id);
-            status.ok_or_else(|| not_found("PodSandboxStatus", &id))
-        })
-        .await
-    }
-
-    async fn list_pod_sandboxes(
-        &self,
-        filter: v1::PodSandboxFilter,
-    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        self.perform("ListPodSandbox", millis(1), move |runtime| async move {
-            Ok(lock(&runtime.0.state).list_sandboxes(&filter))
         })
         .await
     }
@@ -232,61 +382,6 @@ impl ContainerRuntime for SimulatedRuntime {
         .await
     }
 
-    async fn running_commands(&self, container_id: &str) -> Result<BTreeSet<String>, RuntimeError> {
-        let id = container_id.to_owned();
-        self.perform("ListPids", millis(2), move |runtime| async move {
-            let running = lock(&runtime.0.state).running_commands(&id);
-            running.ok_or_else(|| not_found("ListPids", &id))
-        })
-        .await
-    }
-
-    async fn list_containers(
-        &self,
-        filter: v1::ContainerFilter,
-    ) -> Result<Vec<v1::Container>, RuntimeError> {
-        self.perform("ListContainers", millis(1), move |runtime| async move {
-            let now = runtime.now().steady;
-            Ok(lock(&runtime.0.state).list_containers(now, &filter))
-        })
-        .await
-    }
-
-    async fn container_status(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStatus, RuntimeError> {
-        let id = container_id.to_owned();
-        self.perform("ContainerStatus", millis(1), move |runtime| async move {
-            let status = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
-            status.ok_or_else(|| not_found("ContainerStatus", &id))
-        })
-        .await
-    }
-
-    async fn container_info(
-        &self,
-        container_id: &str,
-    ) -> Result<BTreeMap<String, String>, RuntimeError> {
-        let id = container_id.to_owned();
-        self.perform("ContainerStatus", millis(1), move |runtime| async move {
-            let state = lock(&runtime.0.state);
-            let uid = state.user_of(&id);
-            let uid = uid.ok_or_else(|| not_found("ContainerStatus", &id))?;
-            let (gid, others) = state.groups_of(&id, uid);
-            let namespaces = match state.has_own_users(&id) {
-                true => r#"[{"type":"user"}]"#,
-                false => "[]",
-            };
-            let info = format!(
-                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid},"gid":{gid},"additionalGids":{others:?}}}}},
-                    "linux":{{"namespaces":{namespaces}}}}}}}"#
-            );
-            Ok(BTreeMap::from([("info".to_owned(), info)]))
-        })
-        .await
-    }
-
     async fn update_container_resources(
         &self,
         container_id: &str,
@@ -356,60 +451,6 @@ impl ContainerRuntime for SimulatedRuntime {
             .await
     }
 
-    async fn container_stats(
-        &self,
-        container_id: &str,
-    ) -> Result<v1::ContainerStats, RuntimeError> {
-        let id = container_id.to_owned();
-        self.perform("ContainerStats", millis(1), move |runtime| async move {
-            let views = lock(&runtime.0.state).container_views();
-            let found = views.into_iter().find(|it| it.id == id && it.running);
-            let found = found.ok_or_else(|| not_found("ContainerStats", &id))?;
-            Ok(runtime.0.container_use.stats_of(found))
-        })
-        .await
-    }
-
-    async fn list_container_stats(
-        &self,
-        _filter: v1::ContainerStatsFilter,
-    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        self.perform("ListContainerStats", millis(1), |runtime| async move {
-            let views = lock(&runtime.0.state).container_views();
-            // Those that have ended too, as containerd lists them.
-            let stats = views
-                .into_iter()
-                .map(|view| runtime.0.container_use.stats_of(view));
-            Ok(stats.collect())
-        })
-        .await
-    }
-
-    async fn pod_sandbox_stats(
-        &self,
-        _sandbox_id: &str,
-    ) -> Result<v1::PodSandboxStats, RuntimeError> {
-        self.perform("PodSandboxStats", millis(1), |_| async {
-            Ok(v1::PodSandboxStats::default())
-        })
-        .await
-    }
-
-    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
-        self.perform("ListImages", millis(1), |runtime| async move {
-            Ok(lock(&runtime.0.state).images.all())
-        })
-        .await
-    }
-
-    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
-        self.perform("ImageStatus", millis(1), move |runtime| async move {
-            runtime.fails("ImageStatus", &image.image)?;
-            Ok(lock(&runtime.0.state).images.get(&image.image))
-        })
-        .await
-    }
-
     async fn pull_image(
         &self,
         image: v1::ImageSpec,
@@ -434,43 +475,5 @@ impl ContainerRuntime for SimulatedRuntime {
             Ok(())
         })
         .await
-    }
-
-    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
-        self.perform("ImageFsInfo", millis(1), |_| async {
-            let mountpoint = "/images".to_owned();
-            Ok(vec![v1::FilesystemUsage {
-                fs_id: Some(v1::FilesystemIdentifier { mountpoint }),
-                ..v1::FilesystemUsage::default()
-            }])
-        })
-        .await
-    }
-
-    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
-        if lock(&self.0.faults).unavailable {
-            let kind = RuntimeErrorKind::Unavailable;
-            return Err(RuntimeError::new("Subscribe", kind, "connection refused"));
-        }
-        if !self.0.has_events {
-            return Ok(None);
-        }
-        let receiver = self.0.events.subscribe();
-        let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
-            match receiver.recv().await {
-                Ok(event) => Some((Ok(event), receiver)),
-                Err(_) => {
-                    let kind = RuntimeErrorKind::Unavailable;
-                    Some((
-                        Err(RuntimeError::new("Subscribe", kind, "events lost")),
-                        receiver,
-                    ))
-                }
-            }
-        });
-        Ok(Some(RuntimeEvents {
-            source: EventSource::Containerd,
-            stream: Box::pin(stream),
-        }))
     }
 }

@@ -1,7 +1,7 @@
 //! The promises of the CRI that the simulated runtime keeps.
 
 use clock::UnixNanos;
-use cri::{ContainerRuntime as _, v1};
+use cri::{RuntimeChanges as _, RuntimeReads as _, v1};
 
 use super::*;
 use crate::history::Happening;

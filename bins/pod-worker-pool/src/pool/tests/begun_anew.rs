@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use cri::ContainerRuntime;
+use cri::RuntimeChanges;
 use pod::PodSource;
 use pod::metadata::POD_UID_LABEL;
 use pod::node_shutdown::{REJECTED, TERMINATED};
@@ -141,7 +141,7 @@ async fn started_by_a_kubelet(node: &TestNode) -> String {
     let mut config = container.config.as_ref().clone();
     assert!(config.annotations.keys().any(is_ours));
     config.annotations.retain(|key, _| !is_ours(key));
-    let runtime: &dyn ContainerRuntime = &node.runtime;
+    let runtime: &dyn RuntimeChanges = &node.runtime;
     let within = runtime.run_pod_sandbox(sandbox.clone(), "").await.unwrap();
     let made = runtime.create_container(&within, config, sandbox).await;
     let id = made.unwrap();
@@ -163,7 +163,7 @@ async fn what_a_kubelet_made_of_the_pod_meanwhile_is_adopted() {
         let former = node.runtime.sandboxes();
         let id = started_by_a_kubelet(&node).await;
         for sandbox in former.iter().filter(|_| is_collected) {
-            let runtime: &dyn ContainerRuntime = &node.runtime;
+            let runtime: &dyn RuntimeChanges = &node.runtime;
             runtime.remove_pod_sandbox(&sandbox.id).await.unwrap();
         }
         for _ in 0..2 {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use cri::ContainerRuntime as _;
+use cri::RuntimeReads as _;
 use cri::v1::{ContainerFilter, ContainerState};
 use serde_json::json;
 use simulated_runtime::Faults;

@@ -80,7 +80,7 @@ async fn a_pull_outlives_the_sandbox_that_it_began_with() {
     node.create(&pod_with_slow_pull(RUN)).await;
     eventually("it runs", || runs(&node, "c")).await;
     let sandbox = node.runtime.sandboxes().remove(0).id;
-    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    let runtime: &dyn cri::RuntimeChanges = &node.runtime;
     tokio::time::sleep(Duration::from_secs(2)).await;
     runtime.stop_pod_sandbox(&sandbox).await.unwrap();
     node.update(UpdateKind::Sync, &pod_with_slow_pull(RUN))

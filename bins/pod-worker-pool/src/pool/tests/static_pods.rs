@@ -22,7 +22,7 @@ async fn appears_late(node: &TestNode, like: &str, uid: &str) {
     config
         .labels
         .insert(POD_UID_LABEL.to_owned(), uid.to_owned());
-    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    let runtime: &dyn cri::RuntimeChanges = &node.runtime;
     runtime.run_pod_sandbox(config, "").await.unwrap();
 }
 
