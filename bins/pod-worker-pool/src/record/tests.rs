@@ -85,14 +85,6 @@ async fn a_record_is_found_again_by_another_run() {
     assert!(records.uids().is_empty());
 }
 
-#[test]
-fn a_record_of_an_earlier_version_is_understood() {
-    let text = r#"{"termination": null, "kills": {"c1": "LivenessFailed"}, "stops": {}}"#;
-    let record: Record = serde_json::from_str(text).unwrap();
-    assert_eq!(record.kills["c1"], KillReason::LivenessFailed);
-    assert_eq!(record.started_at, None);
-}
-
 #[tokio::test(start_paused = true)]
 async fn damaged_and_foreign_files_are_passed_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -382,7 +374,8 @@ fn a_hostile_record_is_left_out_or_brought_within_bounds() {
     write("u1", &|it| {
         it["record"]["termination"]["grace"] = json!({"secs": u64::MAX, "nanos": 0});
         it["record"]["termination"]["cause"] = json!({"Evicted": {
-            "reason": "r".repeat(100_000), "message": "m".repeat(100_000)}});
+            "reason": "r".repeat(100_000), "message": "m".repeat(100_000),
+            "is_disruption": false}});
     });
     write("u2", &|it| it["name"] = json!("../../etc"));
     write("u3", &|it| it["namespace"] = json!("x".repeat(10_000)));
