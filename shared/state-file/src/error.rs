@@ -38,12 +38,4 @@ pub enum StateFileError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The thread that wrote ended before it had written.
-    #[error("writing {what} was interrupted: {reason}")]
-    Interrupted {
-        /// What was written.
-        what: &'static str,
-        /// How the thread ended.
-        reason: String,
-    },
 }

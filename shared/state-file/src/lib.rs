@@ -24,7 +24,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use replacement::{UNFINISHED, write_atomically};
-use replacement::{WRITER_TRIES, check_type, replace, sync_directory, temporary};
+use replacement::{remove, replace, sync_directory, temporary};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
 
 /// What the name of a damaged file that was set aside ends with.
@@ -44,7 +44,6 @@ pub struct StateFile {
     path: PathBuf,
     version: u32,
     sync: bool,
-    tries: u32,
     limit: u64,
 }
 
@@ -57,7 +56,6 @@ impl StateFile {
             path: path.into(),
             version,
             sync: true,
-            tries: WRITER_TRIES,
             limit: MAX_STATE_FILE_BYTES,
         }
     }
@@ -87,17 +85,13 @@ impl StateFile {
 
     /// Writes `content`, atomically: after a crash either the old or the new
     /// content is there. Blocks for the duration of two fsyncs, unless
-    /// [`StateFile::without_sync`] was chosen, and up to 2 s for other writers.
+    /// [`StateFile::without_sync`] was chosen. One writer at a time.
     ///
     /// # Errors
-    /// When the file system refuses, another writer does not end, or the file would
-    /// be larger than it may be; the old content is then still there.
+    /// When the file system refuses, or the file would be larger than it may be; the old
+    /// content is then still there.
     pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
-        let io_error = |source| StateFileError::Io {
-            action: "write",
-            path: self.path.clone(),
-            source,
-        };
+        let io_error = |source| self.io_error("write", source);
         let raw = to_raw_value(content).map_err(|error| io_error(error.into()))?;
         let envelope = Envelope {
             version: self.version,
@@ -113,14 +107,14 @@ impl StateFile {
                 limit: self.limit,
             });
         }
-        replace(&self.path, &bytes, self.sync, self.tries, |_file| Ok(())).map_err(io_error)
+        replace(&self.path, &bytes, self.sync, |_file| Ok(())).map_err(io_error)
     }
 
-    /// Reads the content; `None` when there is no file or it has another version.
+    /// Reads the content; `None` when there is no file.
     ///
     /// # Errors
-    /// When the file cannot be read or is damaged: then it is renamed, with `.damaged` at
-    /// its end. The caller reports it and goes on as if there were none.
+    /// When the file cannot be read, or is damaged or of another version: then it is renamed,
+    /// with `.damaged` at its end. The caller reports it and goes on as if there were none.
     pub fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateFileError> {
         let damaged = |reason: String| {
             self.set_aside();
@@ -132,23 +126,12 @@ impl StateFile {
         let text = match read(&self.path, self.limit) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(StateFileError::Io {
-                    action: "read",
-                    path: self.path.clone(),
-                    source,
-                });
-            }
+            Err(source) => return Err(self.io_error("read", source)),
         };
         let envelope: Envelope<'_> =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if envelope.version != self.version {
-            tracing::warn!(
-                path = %self.path.display(),
-                version = envelope.version,
-                "a state file of another version is not used"
-            );
-            return Ok(None);
+            return Err(damaged(format!("it is of version {}", envelope.version)));
         }
         if envelope.checksum != checksum(envelope.content.get()) {
             return Err(damaged("its checksum does not match".to_owned()));
@@ -174,22 +157,21 @@ impl StateFile {
     /// # Errors
     /// When the file system refuses.
     pub fn remove(&self) -> Result<(), StateFileError> {
-        let io_error = |path: &Path, source| StateFileError::Io {
-            action: "remove",
-            path: path.to_owned(),
-            source,
-        };
-        let mut was_there = false;
-        for path in [temporary(&self.path), self.path.clone()] {
-            match std::fs::remove_file(&path) {
-                Ok(()) => was_there = true,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(io_error(&path, error)),
+        let removed = || {
+            let was_there = remove(&temporary(&self.path))? | remove(&self.path)?;
+            match was_there && self.sync {
+                true => sync_directory(&self.path),
+                false => Ok(()),
             }
-        }
-        match was_there && self.sync {
-            true => sync_directory(&self.path).map_err(|error| io_error(&self.path, error)),
-            false => Ok(()),
+        };
+        removed().map_err(|source| self.io_error("remove", source))
+    }
+
+    fn io_error(&self, action: &'static str, source: io::Error) -> StateFileError {
+        StateFileError::Io {
+            action,
+            path: self.path.clone(),
+            source,
         }
     }
 }
@@ -202,17 +184,15 @@ fn read(path: &Path, limit: u64) -> io::Result<String> {
         .read(true)
         .custom_flags(flags.bits())
         .open(path)?;
-    check_type(&file)?;
-    let too_large = || io::Error::other(format!("it is larger than {limit} bytes"));
-    // So that nothing is read of what is far too large.
-    if file.metadata()?.len() > limit {
-        return Err(too_large());
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if metadata.len() > limit {
+        return Err(io::Error::other(format!("it is larger than {limit} bytes")));
     }
     let mut text = String::new();
-    file.take(limit + 1).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
-        return Err(too_large());
-    }
+    file.take(limit).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -317,30 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn several_writers_at_once_never_mix_what_they_write() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut file = StateFile::new(directory.path().join("s.json"), 1).without_sync();
-        // On a machine with much to do nobody is to give up.
-        file.tries = u32::MAX;
-        file.save(&Vec::<u64>::new()).unwrap();
-        std::thread::scope(|scope| {
-            for writer in 0..4_u64 {
-                let file = file.clone();
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        let content = vec![writer; 1000 * (round % 3)];
-                        file.save(&content).unwrap();
-                        let read = file.load::<Vec<u64>>().unwrap().unwrap();
-                        assert!(read.windows(2).all(|pair| pair[0] == pair[1]));
-                    }
-                });
-            }
-        });
-        assert_eq!(names(directory.path()), ["s.json"]);
-    }
-
-    #[test]
-    fn what_is_no_file_in_the_place_of_one_is_an_error_at_once() {
+    fn nothing_is_written_through_what_is_in_the_place_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = StateFile::new(directory.path().join("s.json"), 1);
         let (left, other) = (
@@ -349,30 +306,28 @@ mod tests {
         );
         std::fs::write(&other, "untouched").unwrap();
         let mode = nix::sys::stat::Mode::S_IRWXU;
-        let things: [(&str, &dyn Fn()); 4] = [
+        let things: [(&str, &dyn Fn()); 3] = [
             ("link", &|| {
                 std::os::unix::fs::symlink(&other, &left).unwrap()
-            }),
-            ("dangling link", &|| {
-                std::os::unix::fs::symlink(directory.path().join("new"), &left).unwrap();
             }),
             ("FIFO", &|| nix::unistd::mkfifo(&left, mode).unwrap()),
             ("socket", &|| drop(UnixListener::bind(&left).unwrap())),
         ];
         for (name, make) in things {
             make();
-            let error = file.save(&1_u32).unwrap_err();
-            let StateFileError::Io { source, .. } = error else {
-                panic!("{name}: {error:?}");
-            };
-            assert!(
-                source.to_string().contains("s.json.new: "),
-                "{name}: {source}"
-            );
+            file.save(&1_u32).unwrap();
+            assert_eq!(file.load::<u32>().unwrap(), Some(1), "{name}");
             file.remove().unwrap();
             assert_eq!(names(directory.path()), ["other"], "{name}");
         }
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "untouched");
+        std::fs::create_dir(&left).unwrap();
+        let error = file.save(&1_u32).unwrap_err();
+        let StateFileError::Io { source, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert!(source.to_string().contains("s.json.new: "), "{source}");
+        std::fs::remove_dir(&left).unwrap();
         nix::unistd::mkfifo(file.path(), mode).unwrap();
         assert!(matches!(file.load::<u32>(), Err(StateFileError::Io { .. })));
         // Nor is a link to one read, or written through.
@@ -388,22 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_hangs_hangs_no_other() {
+    fn a_killed_writer_that_hangs_in_the_kernel_changes_no_later_file() {
         let directory = tempfile::tempdir().unwrap();
-        let mut file = StateFile::new(directory.path().join("s.json"), 1);
-        file.save(&1_u32).unwrap();
-        let other = File::create(directory.path().join("s.json.new")).unwrap();
-        other.lock().unwrap();
-        file.tries = 2;
-        let error = file.save(&2_u32).unwrap_err();
-        let StateFileError::Io { source, .. } = error else {
-            panic!("{error:?}");
-        };
-        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(file.load::<u32>().unwrap(), Some(1));
-        drop(other);
-        file.save(&3_u32).unwrap();
-        assert_eq!(file.load::<u32>().unwrap(), Some(3));
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        let mut hangs = File::create(directory.path().join("s.json.new")).unwrap();
+        file.save(&2_u32).unwrap();
+        io::Write::write_all(&mut hangs, b"late").unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), Some(2));
     }
 
     #[test]
@@ -451,14 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn another_version_counts_as_absent() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("s.json");
-        StateFile::new(&path, 1).save(&1_u32).unwrap();
-        assert_eq!(StateFile::new(&path, 2).load::<u32>().unwrap(), None);
-    }
-
-    #[test]
     fn a_damaged_file_is_an_error_never_a_value() {
         let directory = tempfile::tempdir().unwrap();
         let file = StateFile::new(directory.path().join("s.json"), 1);
@@ -468,11 +406,16 @@ mod tests {
             std::fs::write(file.path(), &whole[..length]).unwrap();
             assert!(file.load::<String>().is_err(), "cut to {length} bytes");
         }
-        let edited = String::from_utf8(whole).unwrap().replace("abc", "abd");
-        std::fs::write(file.path(), edited).unwrap();
-        assert!(matches!(
-            file.load::<String>(),
-            Err(StateFileError::Damaged { .. })
-        ));
+        let whole = String::from_utf8(whole).unwrap();
+        for (from, to) in [("abc", "abd"), ("\"version\":1", "\"version\":2")] {
+            std::fs::write(file.path(), whole.replace(from, to)).unwrap();
+            assert!(matches!(
+                file.load::<String>(),
+                Err(StateFileError::Damaged { .. })
+            ));
+            // It is set aside.
+            assert_eq!(file.load::<String>().unwrap(), None);
+            assert_eq!(names(directory.path()), ["s.json.damaged"]);
+        }
     }
 }
