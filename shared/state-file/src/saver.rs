@@ -113,9 +113,8 @@ impl<K: Ord + Clone + Send + 'static, V: Send + Sync + 'static> Saver<K, V> {
         let before = state.unsaved.remove(&key);
         let mut all = before.map_or_else(Vec::new, |before| before.waiting);
         all.retain(|waiting| !waiting.is_closed());
-        match state.hangs {
-            true => drop(waiting.send(Err(NotSaved::Late))),
-            false => all.push(waiting),
+        if !state.hangs {
+            all.push(waiting);
         }
         let unsaved = Unsaved {
             value: Arc::new(value),
@@ -159,7 +158,7 @@ impl Saving {
     pub async fn finished(&mut self) -> Result<(), NotSaved> {
         match timeout_at(self.until, &mut self.result).await {
             Ok(Ok(result)) => result,
-            // Without a writer nobody ever will.
+            // Nobody will without a writer, nor soon on a disk that hangs.
             Ok(Err(_)) | Err(_) => Err(NotSaved::Late),
         }
     }
@@ -170,14 +169,14 @@ impl<K: Ord + Clone + Send + 'static, V: Send + Sync + 'static> Writer<K, V> {
     pub async fn run(self) -> Infallible {
         let saver = Saver(Arc::clone(&self.0));
         loop {
-            for key in saver.unsaved() {
-                self.save(key).await;
-            }
             let changed = self.0.changed.notified();
             match saver.unsaved().is_empty() {
                 true => changed.await,
                 // Cancel-safe: a value that nobody was woken for is found all the same.
                 false => drop(timeout(RETRY_PAUSE, changed).await),
+            }
+            for key in saver.unsaved() {
+                self.save(key).await;
             }
         }
     }
@@ -243,9 +242,13 @@ impl<K: Ord, V> Shared<K, V> {
         }
     }
 
+    /// Nobody waits any more, not even who has just begun to.
     fn hangs(&self) {
         let state = &mut *self.lock();
         state.hangs = true;
+        for unsaved in state.unsaved.values_mut() {
+            unsaved.waiting.clear();
+        }
         let seconds = SAVE_MAY_TAKE.as_secs();
         let why = format!("the disk has not answered for more than {seconds} s");
         self.note_trouble(state, why);
