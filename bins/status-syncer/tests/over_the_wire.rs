@@ -29,9 +29,6 @@ use topology::{Identities, Process};
 /// How long a condition is waited for, in paused time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The latest time that a message can have.
-const MOST: Duration = Duration::from_nanos(u64::MAX);
-
 /// What must happen soon; a paused clock would wait for it for ever.
 async fn patiently<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, event).await.unwrap()
@@ -315,60 +312,11 @@ async fn a_pod_that_cannot_be_had_has_a_status_from_a_later_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_its_state_file_it_starts_from_what_is_observed() {
-    let mut node = Node::start().await;
-    node.observations.send(vec![running()]).unwrap();
-    node.until("the pod is seen", |pods| pods.len() == 1).await;
-    let state = node.directories().state(Process::StatusSyncer);
-    for entry in std::fs::read_dir(state).unwrap() {
-        std::fs::remove_file(entry.unwrap().path()).unwrap();
-    }
-    node.restart().await;
-    node.until("the pod is seen again", |pods| pods.len() == 1)
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_state_directory_that_cannot_be_written_holds_nothing_back() {
     let node = Node::start().await;
     std::fs::remove_dir_all(node.directories().state(Process::StatusSyncer)).unwrap();
     node.observations.send(vec![running()]).unwrap();
     node.until("the pod is seen", |pods| pods.len() == 1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
-    let node = Node::start().await;
-    let request = v1::RejectPodRequest {
-        pod: Some(document()),
-        reason: "OutOfpods".to_owned(),
-        message: "full".to_owned(),
-    };
-    node.sync_loop().reject_pod(request.clone()).await.unwrap();
-    node.until("it is failed", |pods| {
-        pods.first()
-            .is_some_and(|pod| pod["status"]["reason"] == "OutOfpods")
-    })
-    .await;
-    // A list that waited for its call is of before the pod, and one of the future of nothing.
-    tokio::time::advance(Duration::from_secs(1)).await;
-    let now = node.clock.since_boot();
-    node.drop_all_but_what_came_since(Some(Duration::ZERO))
-        .await
-        .unwrap();
-    for of_no_time in [None, Some(now + Duration::from_nanos(1)), Some(MOST)] {
-        let status = node.drop_all_but_what_came_since(of_no_time).await;
-        let code = status.unwrap_err().code();
-        assert_eq!(code, Code::InvalidArgument, "{of_no_time:?}");
-    }
-    node.until("it stays", |pods| pods.len() == 1).await;
-    node.drop_all_but_what_came_since(Some(now)).await.unwrap();
-    node.until("it is gone", <[Value]>::is_empty).await;
-
-    let mut bad = request;
-    bad.pod.as_mut().unwrap().hash.clear();
-    let status = node.sync_loop().reject_pod(bad).await.unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument);
 }
 
 #[tokio::test(start_paused = true)]

@@ -257,20 +257,6 @@ async fn started() -> (Node, Streaming<v1::WatchPodLifecycleEventsResponse>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_noticed_within_a_relist_period() {
-    let (node, mut stream) = started().await;
-    let begun = Instant::now();
-    node.set("a", &[("c1", v1::RuntimeState::Exited)]);
-    assert_eq!(event(&mut stream).await, seen("a", ContainerDied, "c1"));
-    node.set("b", &[("c2", v1::RuntimeState::Running)]);
-    assert_eq!(event(&mut stream).await, seen("b", ContainerStarted, "c2"));
-    assert!(begun.elapsed() <= Duration::from_secs(2) + Duration::from_millis(10));
-    let (healthy, uids) = snapshot(&mut node.watch().await).await;
-    assert!(healthy);
-    assert_eq!(uids, ["a", "b"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hint_is_followed_at_once_and_for_its_pod_alone() {
     let (node, mut stream) = started().await;
     node.set("a", &[("c1", v1::RuntimeState::Exited)]);
@@ -313,21 +299,6 @@ async fn lost_hints_lead_to_a_list_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_relist_changes_nothing_and_the_next_tells_what_it_would_have_told() {
-    let (node, mut stream) = started().await;
-    node.fail(true);
-    node.set("a", &[("c1", v1::RuntimeState::Exited)]);
-    node.hint("a");
-    // Let the hinted relist and two of all pods fail.
-    let lists = node.asked("");
-    while node.asked("") < lists + 2 || node.asked("a") < 1 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    node.fail(false);
-    assert_eq!(event(&mut stream).await, seen("a", ContainerDied, "c1"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn health_is_told_and_stops_nothing() {
     let mut node = Node::new();
     node.start_pleg();
@@ -367,24 +338,6 @@ async fn a_restart_of_the_pool_is_no_event_and_hints_come_again() {
     node.hint("a");
     assert_eq!(event(&mut stream).await, seen("a", ContainerDied, "c1"));
     assert!(begun.elapsed() < Duration::from_millis(50));
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_its_own_restart_it_lists_everything_again() {
-    let (mut node, stream) = started().await;
-    drop(stream);
-    node.pleg_task = None;
-    node.hub.kill(Process::Pleg);
-    node.set("b", &[("c2", v1::RuntimeState::Running)]);
-    node.start_pleg();
-    let mut stream = node.watch().await;
-    let mut pods = snapshot(&mut stream).await.1;
-    while pods.len() < 2 {
-        if let Message::Event(event) = next(&mut stream).await {
-            pods.push(event.pod_uid);
-        }
-    }
-    assert_eq!(pods, ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,8 +7,8 @@ mod room;
 
 use std::path::Path;
 
-use bulkhead_api::v1::ProbeKind::{Liveness, Readiness, Startup};
-use bulkhead_api::v1::ProbeResult::{Failure, Success, Unspecified};
+use bulkhead_api::v1::ProbeKind::{Liveness, Readiness};
+use bulkhead_api::v1::ProbeResult::{Failure, Success};
 use bulkhead_api::v1::prober_client::ProberClient;
 use bulkhead_api::v1::watch_results_response::Message as Told;
 
@@ -66,60 +66,6 @@ async fn each_try_that_fails_is_told_to_who_is_connected() {
     // Not part of what a later reader is told first.
     let told = node.watch().await.changes_within(5).await;
     assert_eq!(told, []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn liveness_waits_for_startup_and_a_new_instance_begins_anew() {
-    let node = Node::new().await;
-    node.behave("c1", Behaviour::Refuse);
-    node.announce(v1::ProbeTarget {
-        startup_json: br#"{"tcpSocket":{"port":80},"periodSeconds":1,"failureThreshold":30}"#
-            .to_vec(),
-        ..node.target("c1", &[Liveness])
-    });
-    let mut watcher = node.watch().await;
-    assert!(
-        watcher
-            .changes_within(20)
-            .await
-            .iter()
-            .all(|(.., result)| *result != Failure)
-    );
-    assert_eq!(watcher.verdict("c1", Startup), Some(Unspecified));
-    node.behave("c1", Behaviour::Accept);
-    watcher.until("c1", Startup, Success).await;
-    node.behave("c1", Behaviour::Refuse);
-    watcher.until("c1", Liveness, Failure).await;
-    let connects = node.connects("c1").len();
-    assert!(watcher.changes_within(60).await.is_empty());
-    assert_eq!(node.connects("c1").len(), connects, "it is on hold");
-
-    // The container is replaced.
-    node.behave("c2", Behaviour::Accept);
-    node.announce(node.target("c2", &[Liveness]));
-    node.pool.targets.remove(&"c1".to_owned());
-    watcher.until("c2", Liveness, Success).await;
-    while watcher.verdict("c1", Liveness).is_some() {
-        watcher.message().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_liveness_failure_comes_before_the_initial_delay() {
-    let node = Node::new().await;
-    node.behave("c1", Behaviour::Refuse);
-    let began = Instant::now();
-    node.announce(v1::ProbeTarget {
-        liveness_json: br#"{"tcpSocket":{"port":80},"initialDelaySeconds":30,"periodSeconds":1}"#
-            .to_vec(),
-        started_at_unix_nanos: node.clock.now().0 - 10_000_000_000,
-        ..node.target("c1", &[])
-    });
-    let mut watcher = node.watch().await;
-    watcher.until("c1", Liveness, Failure).await;
-    assert!(began.elapsed() >= Duration::from_secs(22));
-    assert_eq!(node.connects("c1").len(), 3);
-    assert!(node.connects("c1")[0] >= began + Duration::from_secs(20));
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,24 +239,6 @@ async fn exec_probes_are_run_by_the_pool_by_reference() {
     };
     node.start_pool();
     watcher.until("c1", Liveness, Failure).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_terminating_pod_is_probed_for_readiness_only() {
-    let node = Node::new().await;
-    node.behave("c1", Behaviour::Accept);
-    node.announce(node.target("c1", &[Liveness, Readiness]));
-    let mut watcher = node.watch().await;
-    watcher.until("c1", Readiness, Success).await;
-    node.change("c1", |target| target.terminating = true);
-    node.behave("c1", Behaviour::Refuse);
-    let changes = watcher.changes_within(30).await;
-    assert_eq!(changes, [("c1".to_owned(), Readiness, Failure)]);
-    node.change("c1", |target| target.running = false);
-    sleep(1).await;
-    let connects = node.connects("c1").len();
-    assert!(watcher.changes_within(30).await.is_empty());
-    assert_eq!(node.connects("c1").len(), connects);
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,19 +124,6 @@ async fn the_three_endings_are_told_apart_and_kept_with_the_last_lines() {
 }
 
 #[tokio::test]
-async fn a_crash_loop_shows_and_is_retried_until_it_is_over() {
-    let mut node = Node::prepare();
-    node.behave(Process::Pleg, "exit 1");
-    node.start().await;
-    let looping = node
-        .wait_for(|status| row(status, Process::Pleg).state() == ProcessState::CrashLooping)
-        .await;
-    assert!(row(&looping, Process::Pleg).restarts_last_hour >= 5);
-    node.behave(Process::Pleg, "serve");
-    node.wait_for(all_ready).await;
-}
-
-#[tokio::test]
 async fn a_killed_process_is_replaced_and_its_socket_never_refuses() {
     let node = Node::ready().await;
     for process in supervised() {

@@ -11,7 +11,7 @@ use v1::watch_pods_response::Message as ConfigurationMessage;
 use v1::watch_results_response::Message as ResultMessage;
 use v1::{ProbeKind, ProbeResult, UpdateType};
 
-use fakes::{FakeNode, plain, reference, with_cpu};
+use fakes::{FakeNode, plain, with_cpu};
 use warnings::Warnings;
 
 fn now_is(pod: v1::Pod) -> ConfigurationMessage {
@@ -34,117 +34,6 @@ fn started(uid: &str) -> LifecycleMessage {
         r#type: v1::PodLifecycleEventType::ContainerStarted.into(),
         container_id: "id".into(),
     })
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_manifest_becomes_a_worker_and_its_removal_a_kill() {
-    let node = FakeNode::start(vec![plain("a")]).await;
-    node.until("a is created", |node| {
-        node.pool.count("a", UpdateType::Create) == 1
-    })
-    .await;
-    node.configuration.send(now_is(plain("b")));
-    node.until("b is created", |node| {
-        node.pool.count("b", UpdateType::Create) == 1
-    })
-    .await;
-    node.configuration.send(gone("a"));
-    node.until("a is killed", |node| {
-        node.pool.count("a", UpdateType::Kill) == 1
-    })
-    .await;
-    let kill = node.pool.last("a").kill.unwrap();
-    assert!(kill.requested_at_unix_nanos >= fakes::BEGIN.0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn doorbells_of_every_kind_reach_the_worker() {
-    let node = FakeNode::start(vec![plain("a")]).await;
-    node.until("a is created", |node| {
-        node.pool.count("a", UpdateType::Create) == 1
-    })
-    .await;
-    node.lifecycle.send(started("a"));
-    node.until("the lifecycle event", |node| {
-        node.pool.last("a").cause == "ContainerStarted id"
-    })
-    .await;
-    for (kind, result, cause) in [
-        (
-            ProbeKind::Liveness,
-            ProbeResult::Failure,
-            "liveness probe of container c failed",
-        ),
-        (
-            ProbeKind::Readiness,
-            ProbeResult::Success,
-            "readiness probe of container c succeeded",
-        ),
-        (
-            ProbeKind::Startup,
-            ProbeResult::Success,
-            "startup probe of container c succeeded",
-        ),
-    ] {
-        node.results
-            .send(ResultMessage::Verdict(fakes::verdict("a", kind, result)));
-        node.until(cause, |node| node.pool.last("a").cause == cause)
-            .await;
-        node.until("status-syncer knows", |node| {
-            node.status.knows_verdict(kind, result)
-        })
-        .await;
-    }
-    assert_eq!(node.pool.last("a").verdicts.len(), 3, "all of them travel");
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_pod_is_resynced_without_any_event() {
-    let node = FakeNode::start(vec![plain("a")]).await;
-    node.until("a is created", |node| {
-        node.pool.count("a", UpdateType::Create) == 1
-    })
-    .await;
-    let before = node.now();
-    node.until("the resync", |node| {
-        node.pool.last("a").cause == "periodic resync"
-    })
-    .await;
-    let waited = node.now() - before;
-    assert!(
-        waited >= Duration::from_secs(60) && waited <= Duration::from_secs(92),
-        "{waited:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pool_that_restarts_is_told_everything_again() {
-    let mut node =
-        FakeNode::start((0..20).map(|index| plain(&format!("u{index}"))).collect()).await;
-    node.until("all are created", |node| node.pool.created() == 20)
-        .await;
-    node.configuration.send(gone("u0"));
-    node.until("u0 is killed", |node| {
-        node.pool.count("u0", UpdateType::Kill) == 1
-    })
-    .await;
-    let asked_for = node.pool.last("u0").kill;
-    node.kill_pool();
-    // What happens meanwhile is not lost.
-    node.configuration.send(now_is(plain("late")));
-    node.start_pool("pool-2");
-    node.until("all are created again", |node| node.pool.created() == 20)
-        .await;
-    node.until("u0 is killed again", |node| {
-        node.pool.count("u0", UpdateType::Kill) >= 1
-    })
-    .await;
-    assert_eq!(
-        node.pool.last("u0").kill,
-        asked_for,
-        "with the time of the first request"
-    );
-    assert_eq!(node.pool.last("late").r#type(), UpdateType::Create);
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,85 +155,6 @@ async fn housekeeping_that_takes_longer_than_15_s_is_logged() {
         until_housekeeping(&node).await;
         assert_eq!(warnings.count(), logged, "{seconds} s");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restarted_source_changes_nothing_until_it_is_ready() {
-    let node = FakeNode::start(vec![plain("a"), plain("b")]).await;
-    node.until("both are created", |node| node.pool.created() == 2)
-        .await;
-    node.configuration.restart(vec![], false);
-    // Housekeeping has come and gone, and nobody was killed.
-    let housekeeping = node.pool.questions();
-    node.until("housekeeping", |node| {
-        node.pool.questions() > housekeeping + 2
-    })
-    .await;
-    assert_eq!(
-        node.pool.count("a", UpdateType::Kill) + node.pool.count("b", UpdateType::Kill),
-        0
-    );
-    node.configuration
-        .restart(vec![plain("a"), plain("c")], true);
-    node.until("the difference", |node| {
-        node.pool.count("b", UpdateType::Kill) == 1 && node.pool.count("c", UpdateType::Create) == 1
-    })
-    .await;
-    assert_eq!(node.pool.count("a", UpdateType::Kill), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restarted_loop_adopts_what_runs_and_stops_what_nobody_wants() {
-    let mut node = FakeNode::start(vec![with_cpu("a", 3000), plain("b")]).await;
-    node.until("both are created", |node| node.pool.created() == 2)
-        .await;
-    node.configuration.send(now_is(with_cpu("rejected", 3000)));
-    node.until("the rejection", |node| {
-        node.status.rejections() == ["rejected OutOfcpu"]
-    })
-    .await;
-    node.until("its event", |node| node.status.has_event("OutOfcpu"))
-        .await;
-    node.kill_loop();
-    node.status.forget_rejections();
-    // While nobody looked, b went, and the node seems to have shrunk.
-    node.configuration
-        .restart(vec![with_cpu("a", 3000), with_cpu("rejected", 3000)], true);
-    node.pool.shrink(1000);
-    node.start_loop();
-    node.until("b is killed", |node| {
-        node.pool.count("b", UpdateType::Kill) == 1
-    })
-    .await;
-    node.until("the rejection stands", |node| {
-        node.status.rejections() == ["rejected OutOfcpu"]
-    })
-    .await;
-    let last = node.pool.last("b");
-    assert_eq!((last.pod, last.hash.as_str()), (Some(reference("b")), ""));
-    assert_eq!(node.pool.count("a", UpdateType::Kill), 0);
-    let pods = node.desired_pods().await;
-    let shown = pods.iter().map(|pod| {
-        (
-            pod.pod
-                .as_ref()
-                .unwrap()
-                .reference
-                .as_ref()
-                .unwrap()
-                .uid
-                .as_str(),
-            pod.admission(),
-        )
-    });
-    let shown: Vec<_> = shown.collect();
-    assert_eq!(
-        shown,
-        [
-            ("a", v1::Admission::Adopted),
-            ("rejected", v1::Admission::Rejected)
-        ]
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -475,33 +285,6 @@ async fn while_the_runtime_is_down_its_health_is_asked_for_with_a_back_off() {
     })
     .await;
     assert_eq!(node.pool.last("a").cause, "the container runtime is back");
-}
-
-#[tokio::test(start_paused = true)]
-async fn problems_are_shown_and_reported_once() {
-    let node = FakeNode::start(vec![]).await;
-    let problems = || {
-        ConfigurationMessage::Problems(v1::SourceProblems {
-            source: "file".into(),
-            problems: vec![v1::SourceProblem {
-                subject: "web.yaml".into(),
-                field: "spec".into(),
-                reason: "is missing".into(),
-            }],
-        })
-    };
-    node.configuration.send(problems());
-    node.configuration.send(problems());
-    node.until("the event", |node| node.status.has_event("FailedManifest"))
-        .await;
-    let status = node.loop_status().await;
-    assert_eq!(status.sources[0].problems, ["web.yaml: spec: is missing"]);
-    let housekeeping = node.pool.questions();
-    node.until("housekeeping", |node| {
-        node.pool.questions() > housekeeping + 1
-    })
-    .await;
-    assert_eq!(node.status.events("FailedManifest"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,39 +5,6 @@ use ipc::StateHub;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_turns_no_verdict_whatever_else_is_down() {
-    let mut node = Node::new().await;
-    for container in ["c1", "c2", "c3"] {
-        node.behave(container, Behaviour::Accept);
-    }
-    node.announce(node.target("c1", &[Readiness, Startup]));
-    node.announce(node.target("c2", &[Liveness]));
-    node.announce(node.target("c3", &[Readiness]));
-    let mut watcher = node.watch().await;
-    for container in ["c1", "c3"] {
-        watcher.until(container, Readiness, Success).await;
-    }
-    node.behave("c2", Behaviour::Refuse);
-    watcher.until("c2", Liveness, Failure).await;
-    let before = watcher.verdicts.clone();
-
-    node.kill_prober();
-    node.kill_pool();
-    node.start_prober();
-    let mut watcher = node.watch().await;
-    assert_eq!(watcher.verdicts, before, "told before the pool is back");
-    node.behave("c3", Behaviour::Refuse);
-    assert!(watcher.changes_within(600).await.is_empty());
-    node.start_pool();
-    // Streaks begin anew, so three more failures are needed.
-    watcher.until("c3", Readiness, Failure).await;
-    assert!(node.connects("c3").len() >= 3);
-    assert!(watcher.changes_within(60).await.is_empty());
-    assert_eq!(watcher.verdict("c1", Startup), Some(Success));
-    assert_eq!(watcher.verdict("c2", Liveness), Some(Failure));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kill_at_any_moment_never_takes_back_what_was_told() {
     let mut node = Node::new().await;
     node.announce(node.target("c1", &[Readiness]));

@@ -133,12 +133,6 @@ impl Configuration {
     pub(super) fn begins_with(&self, messages: Vec<v1::watch_pods_response::Message>) {
         *self.first.lock().unwrap() = messages;
     }
-
-    /// Ends all streams; a new one begins with these pods.
-    pub(super) fn restart(&self, pods: Vec<v1::Pod>, ready: bool) {
-        *self.first.lock().unwrap() = snapshot(pods, ready);
-        self.listeners.lock().unwrap().clear();
-    }
 }
 
 fn snapshot(pods: Vec<v1::Pod>, ready: bool) -> Vec<v1::watch_pods_response::Message> {
@@ -268,10 +262,6 @@ impl FakePool {
 
     pub(super) fn hang(&self, hanging: bool) {
         self.hanging.send_replace(hanging);
-    }
-
-    pub(super) fn shrink(&self, cpu_millis: u64) {
-        self.with(|state| state.cpu_millis = cpu_millis);
     }
 
     pub(super) fn set_runtime_error(&self, error: &str) {
@@ -421,10 +411,6 @@ impl FakeStatusSyncer {
     /// Whether there is room for the pods that are rejected.
     pub(super) fn set_room(&self, has_room: bool) {
         self.with(|state| state.has_no_room = !has_room);
-    }
-
-    pub(super) fn forget_rejections(&self) {
-        self.with(|state| state.rejections.clear());
     }
 
     pub(super) fn has_event(&self, reason: &str) -> bool {
@@ -593,15 +579,6 @@ impl FakeNode {
         self.running.insert(process, AbortOnDropHandle::new(task));
     }
 
-    pub(super) fn kill_pool(&mut self) {
-        self.running.remove(&Process::PodWorkerPool);
-        self.hub.kill(Process::PodWorkerPool);
-        self.pool.with(|state| {
-            state.updates.clear();
-            state.workers.clear();
-        });
-    }
-
     pub(super) fn start_pool(&mut self, boot_id: &str) {
         self.pool
             .with(|state| boot_id.clone_into(&mut state.boot_id));
@@ -621,11 +598,6 @@ impl FakeNode {
         });
         let status = StatusReportsServer::new(self.status.clone());
         self.serve(Process::StatusSyncer, Routes::new(status));
-    }
-
-    pub(super) fn kill_loop(&mut self) {
-        self.running.remove(&Process::SyncLoop);
-        self.hub.kill(Process::SyncLoop);
     }
 
     pub(super) fn start_loop(&mut self) {
