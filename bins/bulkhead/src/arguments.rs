@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Pods(PodsOptions),
     /// One pod in full: spec, status, recent events, and why it is so.
     Describe(DescribeOptions),
-    /// What pods and processes use: CPU, memory, disk, network.
+    /// What pods use: CPU, memory, disk, network.
     Top(TopOptions),
     /// What a container wrote.
     Logs(LogsOptions),

@@ -1,13 +1,12 @@
 //! `status`, `restart` and `reload` where systemd supervises the processes
-//! (`bulkhead.target`): `systemctl` is asked in place of our supervisor, and which processes
-//! `top` shows. How a process ended is in the journal.
+//! (`bulkhead.target`): `systemctl` is asked in place of our supervisor. How a process ended is
+//! in the journal.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command as Program, ExitCode, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -33,11 +32,11 @@ const RUN_DIRECTORY: &str = "/run/bulkhead";
 const JOURNAL: &str =
     "systemd supervises here, and its journal has the crashes: journalctl --unit='bulkhead-*'";
 
-/// Longest wait for an answer.
-pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// What to use in the place of `status --watch`.
+const WATCH: &str = "systemd supervises here: watch bulkhead status";
 
-/// How often `status --watch` asks.
-const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// Longest wait for an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// Longest wait until services have stopped and are ready again; systemd has limits of its
 /// own for each step.
@@ -60,6 +59,7 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
         return None;
     }
     Some(match &arguments.command {
+        Command::Status(options) if options.watch => Err(Failure::NotFound(WATCH.to_owned())),
         Command::Status(options) => status(options, output),
         Command::Restart(options) => restart(&options.process, output),
         Command::Reload => reload(output),
@@ -69,7 +69,7 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
 }
 
 /// Whether systemd supervises the processes of this run directory.
-pub(crate) fn is_supervised_by_systemd(run_dir: &Path) -> bool {
+fn is_supervised_by_systemd(run_dir: &Path) -> bool {
     let socket = run_dir.join(Process::Supervisor.socket_file_name());
     // The socket of a supervisor that has stopped is still there. Where systemd is not what
     // booted the machine, nobody is asked (sd_booted(3)).
@@ -88,34 +88,13 @@ fn is_up() -> bool {
 
 fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> {
     let shown = ask_for_processes()?;
-    let mut told = processes(&shown.answer()?);
-    let printed = print(&told, options.output, output);
-    if !options.watch {
-        beside_verdict(printed)?;
-        return Ok(readiness(&told));
-    }
-    printed?;
-    loop {
-        wait_until_it_may_have_changed();
-        // systemd tells its properties to everybody, over the system bus.
-        let now = processes(&ask_for_processes()?.answer()?);
-        if systemd::is_news(&told, &now) {
-            print(&now, options.output, output)?;
-            told = now;
-        }
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "systemd is asked again and again, and this is the only thread"
-)]
-fn wait_until_it_may_have_changed() {
-    thread::sleep(WATCH_PERIOD);
+    let told = processes(&shown.answer()?);
+    beside_verdict(print(&told, options.output, output))?;
+    Ok(readiness(&told))
 }
 
 /// Asks which processes run, and how they are.
-pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
+fn ask_for_processes() -> Result<Asked, Failure> {
     let mut words = vec![
         "show".to_owned(),
         format!("--property={}", systemd::PROPERTIES),
@@ -127,7 +106,7 @@ pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
 }
 
 /// What the answer says, and what the machine does not give the processes.
-pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
+fn processes(shown: &str) -> v1::SupervisorStatus {
     let node_name = node_name(Path::new(RUN_DIRECTORY));
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
@@ -219,7 +198,7 @@ fn is_active(unit: &str) -> bool {
 }
 
 /// A program of systemd that runs.
-pub(crate) struct Asked {
+struct Asked {
     action: String,
     wait: Duration,
     child: Child,
@@ -229,7 +208,7 @@ pub(crate) struct Asked {
 
 /// Starts a program of systemd, which has so long. timeout(1) ends it and all that it has
 /// started, since it keeps the privileges for that.
-pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
+fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
     let action = format!("ask systemd ({program})");
     let child = Program::new("timeout")
         .arg("--kill-after=1")
@@ -253,7 +232,7 @@ pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<A
 
 impl Asked {
     /// What it prints; its own words say what is wrong where it fails.
-    pub(crate) fn answer(self) -> Result<String, Failure> {
+    fn answer(self) -> Result<String, Failure> {
         let (action, wait) = (self.action, self.wait.as_secs());
         let ran = match self.child.wait_with_output() {
             Ok(ran) => ran,

@@ -38,7 +38,6 @@ use clap::{CommandFactory as _, Parser as _};
 use arguments::Command;
 use connection::Connection;
 use output::{Output, note};
-use top::Supervision;
 
 /// Parses the command line, runs the command, and tells the exit code.
 #[must_use]
@@ -47,14 +46,13 @@ pub fn main() -> ExitCode {
     if let Some(outcome) = bundle::answer(&arguments, Output::standard()) {
         return ended(outcome);
     }
-    let supervision = Supervision::of(&arguments);
     let connection = Connection::new(&arguments.run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run(&arguments, &connection, supervision));
+            let outcome = runtime.block_on(run(&arguments, &connection));
             // Whoever still waits for a connection is not waited for.
             runtime.shutdown_background();
             outcome
@@ -79,17 +77,13 @@ fn ended(outcome: Result<ExitCode, Failure>) -> ExitCode {
     }
 }
 
-async fn run(
-    arguments: &Arguments,
-    connection: &Connection,
-    supervision: Supervision,
-) -> Result<ExitCode, Failure> {
+async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode, Failure> {
     let output = Output::standard();
     match &arguments.command {
         Command::Status(options) => status::status(connection, options, output).await,
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
-        Command::Top(options) => top::top(connection, supervision, options, output).await,
+        Command::Top(options) => top::top(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,
         Command::Restart(options) => status::restart(connection, options, output).await,

@@ -60,19 +60,6 @@ pub(crate) fn unprepared(shown: &str, unit: &str) -> Option<String> {
     ))
 }
 
-/// Whether something has changed that is worth a look: memory and times always do.
-pub(crate) fn is_news(before: &v1::SupervisorStatus, now: &v1::SupervisorStatus) -> bool {
-    let telling = |status: &v1::SupervisorStatus| {
-        let mut status = status.clone();
-        for process in &mut status.processes {
-            process.uptime_millis = 0;
-            process.rss_bytes = 0;
-        }
-        status
-    };
-    telling(before) != telling(now)
-}
-
 fn properties(block: &str) -> BTreeMap<&str, &str> {
     block
         .lines()
@@ -177,22 +164,6 @@ mod tests {
         assert!(told.unwrap().contains("has failed, and is tried again"));
         let first = unprepared(&shown("activating\nSubState=start"), "p.service");
         assert_eq!(first, None);
-    }
-
-    #[test]
-    fn a_watched_status_is_shown_again_when_more_than_time_has_passed() {
-        let shown = |pid: u32, memory: u32| {
-            format!(
-                "Id=bulkhead-pleg.service\nActiveState=active\nMainPID={pid}\nMemoryCurrent={memory}\n"
-            )
-        };
-        let at = |shown: &str, seconds| status(shown, "n", Duration::from_secs(seconds));
-        let before = at(&shown(7, 1), 1);
-        assert!(!is_news(&before, &at(&shown(7, 2), 9)));
-        assert!(is_news(&before, &at(&shown(8, 1), 1)));
-        let mut degraded = before.clone();
-        degraded.degradations.push("x".to_owned());
-        assert!(is_news(&before, &degraded));
     }
 
     #[test]

@@ -157,7 +157,6 @@ try_installation() {
     claim "nor does the next boot" is_not starts_at_boot
 }
 
-top_shows_the_bundle() { bulkhead top --once | grep -q '^pod-worker-pool  *[0-9]'; }
 try_bundle() {
     local pid
     web_pod
@@ -166,7 +165,6 @@ try_bundle() {
     claim "in the bundle a pod runs" web_is_ready
     claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
     claim "in the bundle pods are kept off the node's loopback" loopback_is_kept
-    claim "bulkhead top shows the processes of the bundle" top_shows_the_bundle
     before=$(containers)
     for process in $processes; do
         pid=$(pid_of_service "$process")

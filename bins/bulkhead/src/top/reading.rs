@@ -7,27 +7,7 @@ use bulkhead_api::v1;
 /// Longest name of a pod.
 const MAX_NAME_BYTES: usize = 253;
 
-/// What all counters said at about one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Reading {
-    pub(super) pods: Vec<v1::PodUsage>,
-    pub(super) processes: Vec<ProcessReading>,
-}
-
-/// What the kernel says of one of our own processes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProcessReading {
-    pub(super) name: String,
-    pub(super) pid: u32,
-    /// When it began, in the kernel's clock: with the pid it names one process.
-    pub(super) began: u64,
-    /// Processor time since then, in nanoseconds.
-    pub(super) cpu_nanos: u64,
-    pub(super) at_unix_nanos: i64,
-    pub(super) memory_bytes: u64,
-}
-
-/// What a pod or a process uses; absent is what nobody tells.
+/// What a pod uses; absent is what nobody tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -55,32 +35,13 @@ pub(crate) enum SortBy {
 }
 
 /// The rows of pods, sorted.
-pub(super) fn pods(before: &Reading, now: &Reading, by: SortBy) -> Vec<Row> {
-    let earlier: BTreeMap<&str, &v1::PodUsage> =
-        before.pods.iter().map(|pod| (uid(pod), pod)).collect();
-    let rows = now.pods.iter();
+pub(super) fn pods(before: &[v1::PodUsage], now: &[v1::PodUsage], by: SortBy) -> Vec<Row> {
+    let earlier: BTreeMap<&str, &v1::PodUsage> = before.iter().map(|pod| (uid(pod), pod)).collect();
+    let rows = now.iter();
     sorted(
         rows.map(|pod| of_pod(earlier.get(uid(pod)).copied(), pod)),
         by,
     )
-}
-
-/// The rows of our own processes, sorted.
-pub(super) fn processes(before: &Reading, now: &Reading, by: SortBy) -> Vec<Row> {
-    let row = |process: &ProcessReading| {
-        let mut earlier = before.processes.iter();
-        let earlier = earlier.find(|it| (it.pid, it.began) == (process.pid, process.began));
-        let cpu = |it: &ProcessReading| (it.cpu_nanos, it.at_unix_nanos);
-        Row {
-            name: process.name.clone(),
-            cpu_millis: earlier
-                .and_then(|earlier| per_second(cpu(earlier), cpu(process)))
-                .map(millis),
-            memory_bytes: Some(process.memory_bytes),
-            ..Row::default()
-        }
-    };
-    sorted(now.processes.iter().map(row), by)
 }
 
 /// All rows in one.
@@ -200,13 +161,6 @@ mod tests {
         }
     }
 
-    fn reading(pods: Vec<v1::PodUsage>) -> Reading {
-        Reading {
-            pods,
-            ..Reading::default()
-        }
-    }
-
     #[test]
     fn processor_time_is_what_was_added_between_two_readings() {
         for (before, now, expected) in [
@@ -228,14 +182,11 @@ mod tests {
             // A counter that goes back is another one.
             (vec![("a", 1_000, 5)], vec![("a", 10, 5)], None),
         ] {
-            let (first, second) = (
-                reading(vec![pod("web", 10, &before)]),
-                reading(vec![pod("web", 12, &now)]),
-            );
+            let (first, second) = (vec![pod("web", 10, &before)], vec![pod("web", 12, &now)]);
             let rows = pods(&first, &second, SortBy::Cpu);
             assert_eq!(rows[0].cpu_millis, expected, "{before:?} {now:?}");
         }
-        let same = reading(vec![pod("web", 10, &[("a", 1, 5)])]);
+        let same = vec![pod("web", 10, &[("a", 1, 5)])];
         assert_eq!(pods(&same, &same, SortBy::Cpu)[0].cpu_millis, None);
     }
 
@@ -243,19 +194,16 @@ mod tests {
     fn a_pod_uses_what_its_containers_use() {
         let mut usage = pod("web", 10, &[("a", 0, 5), ("b", 0, 7)]);
         usage.containers[0].layer_bytes = Some(3);
-        let row = &pods(&Reading::default(), &reading(vec![usage]), SortBy::Cpu)[0];
+        let row = &pods(&[], &[usage], SortBy::Cpu)[0];
         assert_eq!(row.name, "default/web");
         assert_eq!(
             (row.memory_bytes, row.disk_bytes, row.received),
             (Some(12), Some(3), None)
         );
-        let named = reading(vec![pod(&"\u{9b}".repeat(1 << 20), 10, &[])]);
-        assert!(pods(&Reading::default(), &named, SortBy::Cpu)[0].name.len() < 300);
-        let empty = reading(vec![pod("web", 10, &[])]);
-        assert_eq!(
-            pods(&Reading::default(), &empty, SortBy::Cpu)[0].memory_bytes,
-            None
-        );
+        let named = vec![pod(&"\u{9b}".repeat(1 << 20), 10, &[])];
+        assert!(pods(&[], &named, SortBy::Cpu)[0].name.len() < 300);
+        let empty = vec![pod("web", 10, &[])];
+        assert_eq!(pods(&[], &empty, SortBy::Cpu)[0].memory_bytes, None);
     }
 
     #[test]
@@ -267,7 +215,7 @@ mod tests {
                 sent_bytes: sent,
                 at_unix_nanos: at * SECOND,
             });
-            reading(vec![usage])
+            vec![usage]
         };
         for (before, now, expected) in [
             (with(100, 10, 10), with(300, 10, 12), (Some(100), Some(0))),
@@ -278,29 +226,6 @@ mod tests {
             let row = &pods(&before, &now, SortBy::Cpu)[0];
             assert_eq!((row.received, row.sent), expected);
         }
-    }
-
-    #[test]
-    fn a_process_is_compared_with_itself_alone() {
-        let process = |began: u64, cpu: u64, at: i64| Reading {
-            processes: vec![ProcessReading {
-                name: "pleg".to_owned(),
-                pid: 7,
-                began,
-                cpu_nanos: cpu * 1_000_000,
-                at_unix_nanos: at * SECOND,
-                memory_bytes: 9,
-            }],
-            ..Reading::default()
-        };
-        let cpu =
-            |before: &Reading, now: &Reading| processes(before, now, SortBy::Cpu)[0].cpu_millis;
-        assert_eq!(cpu(&process(1, 100, 10), &process(1, 110, 11)), Some(10));
-        assert_eq!(
-            cpu(&process(1, 100, 10), &process(2, 110, 11)),
-            None,
-            "another one"
-        );
     }
 
     #[test]

@@ -1,31 +1,22 @@
 //! How usage looks. Pure.
 
-use super::reading::{Reading, Row, SortBy, pods, processes, total};
+use bulkhead_api::v1::PodUsage;
+
+use super::reading::{Row, SortBy, pods, total};
 use crate::escape::plain;
 use crate::table::{self, Cell};
 
-const HEADINGS: [&str; 6] = ["NAME", "CPU", "MEMORY", "DISK", "RECEIVED/s", "SENT/s"];
+const HEADINGS: [&str; 6] = ["POD", "CPU", "MEMORY", "DISK", "RECEIVED/s", "SENT/s"];
 
-/// What pods and processes of ours use, as two tables with their sums.
-pub(super) fn tables(before: &Reading, now: &Reading, by: SortBy, colours: bool) -> String {
-    let (pods, processes) = (pods(before, now, by), processes(before, now, by));
-    let table = |heading: &'static str, rows: &[Row]| {
-        let mut headings = HEADINGS;
-        headings[0] = heading;
-        let mut cells: Vec<Vec<Cell>> = rows.iter().map(cells).collect();
-        let sum = Row {
-            name: "all".to_owned(),
-            ..total(rows)
-        };
-        cells.push(self::cells(&sum));
-        table::render(&headings, &cells, colours)
+/// What pods use, with the sum.
+pub(super) fn table(before: &[PodUsage], now: &[PodUsage], by: SortBy, colours: bool) -> String {
+    let rows = pods(before, now, by);
+    let sum = Row {
+        name: "all".to_owned(),
+        ..total(&rows)
     };
-    let mut text = table("POD", &pods);
-    if !processes.is_empty() {
-        text.push('\n');
-        text += &table("PROCESS", &processes);
-    }
-    text
+    let cells: Vec<Vec<Cell>> = rows.iter().chain([&sum]).map(cells).collect();
+    table::render(&HEADINGS, &cells, colours)
 }
 
 fn cells(row: &Row) -> Vec<Cell> {
@@ -58,12 +49,11 @@ fn bytes(bytes: u64) -> String {
 mod tests {
     use bulkhead_api::v1;
 
-    use super::super::reading::ProcessReading;
     use super::*;
 
-    fn reading(at: i64, pods: usize) -> Reading {
+    fn reading(at: i64, pods: usize) -> Vec<PodUsage> {
         let seconds = u64::try_from(at).unwrap();
-        let pod = |number: usize| v1::PodUsage {
+        let pod = |number: usize| PodUsage {
             pod: Some(v1::PodReference {
                 uid: format!("u{number}"),
                 namespace: "default".to_owned(),
@@ -83,32 +73,18 @@ mod tests {
                 at_unix_nanos: at * 1_000_000_000,
             }),
         };
-        Reading {
-            pods: (0..pods).map(pod).collect(),
-            processes: vec![ProcessReading {
-                name: "pleg".to_owned(),
-                pid: 7,
-                began: 1,
-                cpu_nanos: seconds * 1_500_000,
-                at_unix_nanos: at * 1_000_000_000,
-                memory_bytes: 5 << 20,
-            }],
-        }
+        (0..pods).map(pod).collect()
     }
 
     #[test]
-    fn rows_of_pods_and_processes_have_their_sums() {
+    fn rows_of_pods_have_their_sum() {
         assert_eq!(
-            tables(&reading(10, 2), &reading(11, 2), SortBy::Cpu, false),
+            table(&reading(10, 2), &reading(11, 2), SortBy::Cpu, false),
             "\
 POD              CPU   MEMORY    DISK      RECEIVED/s   SENT/s
 default/web0^?   20m   3.0 MiB   4.0 KiB   2.0 KiB      10 B
 default/web1^?   20m   3.0 MiB   4.0 KiB   -            -
 all              40m   6.0 MiB   8.0 KiB   2.0 KiB      10 B
-
-PROCESS   CPU   MEMORY    DISK   RECEIVED/s   SENT/s
-pleg      2m    5.0 MiB   -      -            -
-all       2m    5.0 MiB   -      -            -
 "
         );
     }
