@@ -38,64 +38,12 @@ pub fn target_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     target.filter(|target| !target.is_empty())
 }
 
-/// All but its target.
+/// All but its target: the API has no other field in which the two differ.
 #[must_use]
 pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
-    let EphemeralContainer {
-        args,
-        command,
-        env,
-        env_from,
-        image,
-        image_pull_policy,
-        lifecycle,
-        liveness_probe,
-        name,
-        ports,
-        readiness_probe,
-        resize_policy,
-        resources,
-        restart_policy,
-        restart_policy_rules,
-        security_context,
-        startup_probe,
-        stdin,
-        stdin_once,
-        target_container_name: _,
-        termination_message_path,
-        termination_message_policy,
-        tty,
-        volume_devices,
-        volume_mounts,
-        working_dir,
-    } = ephemeral.clone();
-    Container {
-        args,
-        command,
-        env,
-        env_from,
-        image,
-        image_pull_policy,
-        lifecycle,
-        liveness_probe,
-        name,
-        ports,
-        readiness_probe,
-        resize_policy,
-        resources,
-        restart_policy,
-        restart_policy_rules,
-        security_context,
-        startup_probe,
-        stdin,
-        stdin_once,
-        termination_message_path,
-        termination_message_policy,
-        tty,
-        volume_devices,
-        volume_mounts,
-        working_dir,
-    }
+    let json = serde_json::to_value(ephemeral);
+    // Types of the API are always JSON, and a container needs its name alone.
+    json.and_then(serde_json::from_value).unwrap_or_default()
 }
 
 #[cfg(test)]
