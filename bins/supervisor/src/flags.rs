@@ -15,19 +15,20 @@ use crate::failure::exit_codes_help;
 /// the processes when it changed.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "supervisor", version, after_help = exit_codes_help())]
+#[command(next_help_heading = "As the kubelet")]
 pub struct Flags {
     /// KubeletConfiguration file (kubelet.config.k8s.io/v1beta1, YAML or JSON).
-    #[arg(long, value_name = "FILE", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Directory of drop-in files `*.conf`, applied to --config in the order of
     /// their paths, those in subdirectories too.
-    #[arg(long, value_name = "DIR", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
 
     /// Socket of the container runtime. Overrides the configuration file;
     /// without either it is unix:///run/containerd/containerd.sock.
-    #[arg(long, value_name = "SOCKET", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "SOCKET")]
     pub container_runtime_endpoint: Option<String>,
 
     /// CredentialProviderConfig file (kubelet.config.k8s.io/v1, YAML or JSON): programs
@@ -36,8 +37,7 @@ pub struct Flags {
     #[arg(
         long,
         value_name = "FILE",
-        requires = "image_credential_provider_bin_dir",
-        help_heading = "As the kubelet"
+        requires = "image_credential_provider_bin_dir"
     )]
     pub image_credential_provider_config: Option<PathBuf>,
 
@@ -46,37 +46,31 @@ pub struct Flags {
     #[arg(
         long,
         value_name = "DIR",
-        requires = "image_credential_provider_config",
-        help_heading = "As the kubelet"
+        requires = "image_credential_provider_config"
     )]
     pub image_credential_provider_bin_dir: Option<PathBuf>,
 
     /// Directory of pods' volumes and other files.
-    #[arg(long, value_name = "DIR", default_value = node_config::DEFAULT_ROOT_DIR, help_heading = "As the kubelet")]
+    #[arg(long, value_name = "DIR", default_value = node_config::DEFAULT_ROOT_DIR)]
     pub root_dir: PathBuf,
 
     /// Name of the node; the host's name without it.
-    #[arg(long, value_name = "NAME", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
 
     /// Address of the node; without it that of the interface with the default
     /// route, IPv4 before IPv6. `::` asks for IPv6 before IPv4. Of a pair of addresses,
     /// separated by a comma, the first counts.
-    #[arg(long, value_name = "ADDRESS", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<String>,
 
     /// Labels of the node, for pods that select it: key=value,...
-    #[arg(
-        long,
-        value_name = "LABELS",
-        value_delimiter = ',',
-        help_heading = "As the kubelet"
-    )]
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     pub node_labels: Vec<String>,
 
     /// Directory or file with static pods. Overrides staticPodPath of the
     /// configuration file.
-    #[arg(long, value_name = "PATH", help_heading = "As the kubelet")]
+    #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
 
     /// Sockets and what need not survive a reboot.
@@ -97,8 +91,7 @@ pub struct Flags {
     )]
     pub state_dir: PathBuf,
 
-    /// Logs: pods/ and containers/ as the kubelet has them, bulkhead/ for the
-    /// processes.
+    /// Logs of containers: pods/ and containers/, as the kubelet has them.
     #[arg(
         long,
         value_name = "DIR",

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use topology::Process;
 
-use crate::document::{self, DocumentError, Kind};
+use crate::document::{self, ConfigFileError, Kind};
 use crate::kubelet::GoDuration;
 
 mod protection;
@@ -48,24 +48,6 @@ const RESTART_WAITS: std::ops::RangeInclusive<Duration> =
 
 /// Longest filter of log lines.
 const MAX_LOG_FILTER_BYTES: usize = 256;
-
-/// Why the file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum BulkheadConfigError {
-    /// It is not what it should be.
-    #[error("Bulkhead's configuration cannot be read")]
-    Document(#[from] DocumentError),
-    /// A field is unknown or has a value that it cannot have.
-    #[error("{path}: {field}: {reason}", path = path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The path of the field.
-        field: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +101,7 @@ impl BulkheadConfig {
     ///
     /// # Errors
     /// When it cannot be read, or a field is unknown or wrong.
-    pub fn read(path: &Path) -> Result<BulkheadConfig, BulkheadConfigError> {
+    pub fn read(path: &Path) -> Result<BulkheadConfig, ConfigFileError> {
         BulkheadConfig::from_object(path, document::read(path, KIND)?)
     }
 
@@ -127,7 +109,7 @@ impl BulkheadConfig {
     ///
     /// # Errors
     /// As [`BulkheadConfig::read`].
-    pub fn parse(path: &Path, text: &str) -> Result<BulkheadConfig, BulkheadConfigError> {
+    pub fn parse(path: &Path, text: &str) -> Result<BulkheadConfig, ConfigFileError> {
         BulkheadConfig::from_object(path, document::parse(path, text, KIND)?)
     }
 
@@ -140,8 +122,8 @@ impl BulkheadConfig {
     fn from_object(
         path: &Path,
         object: Map<String, Value>,
-    ) -> Result<BulkheadConfig, BulkheadConfigError> {
-        let refused = |field: String, reason: String| BulkheadConfigError::Value {
+    ) -> Result<BulkheadConfig, ConfigFileError> {
+        let refused = |field: String, reason: String| ConfigFileError::Value {
             path: path.to_owned(),
             field,
             reason,

@@ -3,14 +3,14 @@
 //! kubelet checks it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use node_config::CredentialProvider;
 use pull_credentials::ImagePattern;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::document::{self, DocumentError, Kind};
+use crate::document::{self, ConfigFileError, Kind};
 use crate::kubelet::GoDuration;
 
 const KIND: Kind = Kind {
@@ -26,24 +26,6 @@ const MAX_PROVIDERS: usize = 32;
 
 /// Longest name of a file.
 const MAX_NAME_BYTES: usize = 255;
-
-/// Why the file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialProvidersError {
-    /// It is not what it should be.
-    #[error("the configuration of credential providers cannot be read")]
-    Document(#[from] DocumentError),
-    /// A field is unknown or has a value that it cannot have.
-    #[error("{path}: {field}: {reason}", path = path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The path of the field.
-        field: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -78,7 +60,7 @@ struct Variable {
 ///
 /// # Errors
 /// When it cannot be read, or a field is unknown or wrong.
-pub fn read(path: &Path) -> Result<Vec<CredentialProvider>, CredentialProvidersError> {
+pub fn read(path: &Path) -> Result<Vec<CredentialProvider>, ConfigFileError> {
     of_object(path, document::read(path, KIND)?)
 }
 
@@ -86,15 +68,15 @@ pub fn read(path: &Path) -> Result<Vec<CredentialProvider>, CredentialProvidersE
 ///
 /// # Errors
 /// As [`read`].
-pub fn parse(path: &Path, text: &str) -> Result<Vec<CredentialProvider>, CredentialProvidersError> {
+pub fn parse(path: &Path, text: &str) -> Result<Vec<CredentialProvider>, ConfigFileError> {
     of_object(path, document::parse(path, text, KIND)?)
 }
 
 fn of_object(
     path: &Path,
     object: Map<String, Value>,
-) -> Result<Vec<CredentialProvider>, CredentialProvidersError> {
-    let refused = |(field, reason)| CredentialProvidersError::Value {
+) -> Result<Vec<CredentialProvider>, ConfigFileError> {
+    let refused = |(field, reason)| ConfigFileError::Value {
         path: path.to_owned(),
         field,
         reason,

@@ -48,6 +48,24 @@ pub enum DocumentError {
     },
 }
 
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigFileError {
+    /// It is not what it should be.
+    #[error("a configuration file cannot be used")]
+    Document(#[from] DocumentError),
+    /// A field is unknown or has a value that it cannot have.
+    #[error("{path}: {field}: {reason}", path = path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
 /// Which kind of object a file must hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {

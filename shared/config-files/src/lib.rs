@@ -8,4 +8,4 @@ pub mod bulkhead;
 pub mod credential_providers;
 pub mod kubelet;
 
-pub use document::DocumentError;
+pub use document::{ConfigFileError, DocumentError};

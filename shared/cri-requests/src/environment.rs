@@ -131,25 +131,14 @@ fn looked_up(
     if let Some(selector) = &source.resource_field_ref {
         return resource_of(input, selector, &format!("{field}.resourceFieldRef")).map(Some);
     }
-    if let Some(selector) = &source.config_map_key_ref {
-        let object = (ObjectKind::ConfigMap, selector.name.as_str());
-        return of_objects::value(
-            &input.objects(),
-            object,
-            &selector.key,
-            selector.optional,
-            &field,
-        );
+    let of_object = |kind, name: &str, key: &str, optional| {
+        of_objects::value(&input.objects(), (kind, name), key, optional, &field)
+    };
+    if let Some(it) = &source.config_map_key_ref {
+        return of_object(ObjectKind::ConfigMap, &it.name, &it.key, it.optional);
     }
-    if let Some(selector) = &source.secret_key_ref {
-        let object = (ObjectKind::Secret, selector.name.as_str());
-        return of_objects::value(
-            &input.objects(),
-            object,
-            &selector.key,
-            selector.optional,
-            &field,
-        );
+    if let Some(it) = &source.secret_key_ref {
+        return of_object(ObjectKind::Secret, &it.name, &it.key, it.optional);
     }
     if let Some(selector) = &source.file_key_ref {
         let field = format!("{field}.fileKeyRef");

@@ -26,15 +26,8 @@ pub(super) async fn prepare_image(
     pulls: &PodPulls,
 ) -> Result<Option<Image>, StartError> {
     let spec = spec_of(target, name)?;
-    prepare(
-        context,
-        target,
-        (name, &spec),
-        sandbox_config,
-        objects,
-        pulls,
-    )
-    .await
+    let about = (name, &*spec);
+    prepare(context, target, about, sandbox_config, objects, pulls).await
 }
 
 /// The images of the volumes that a container mounts, with the volumes' names.
