@@ -4,7 +4,6 @@
 //! - `worker`, `instance`: when it is tried and what its tries add up to (pure);
 //! - `agenda`: which try is due, and which may run (pure);
 //! - `ledger`: all verdicts, as they survive a restart (pure);
-//! - `left_out`: containers for which there is no room;
 //! - [`ProbeNetwork`]: the seam to the network;
 //! - [`serve`]: the process around them.
 //!
@@ -16,7 +15,6 @@ mod hooks;
 mod instance;
 mod kind;
 mod ledger;
-mod left_out;
 mod network;
 mod probe;
 mod server;

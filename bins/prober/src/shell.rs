@@ -35,7 +35,6 @@ use topology::Process;
 use crate::agenda::{Agenda, Key, Lane, Slots};
 use crate::instance::{InstanceProbes, Situation};
 use crate::ledger::{Ledger, Saved, SavedInstance};
-use crate::left_out::LeftOut;
 use crate::network::ProbeNetwork;
 use crate::probe::{Job, Prober};
 use crate::server::Publication;
@@ -125,7 +124,6 @@ async fn serve_saving(
         pool_is_complete: false,
         saves: Saves::default(),
         status: String::new(),
-        left_out: LeftOut::default(),
     };
     // What was known before a restart is told before anybody can ask.
     shell.publication.publish(&shell.ledger.take_snapshot());
@@ -214,7 +212,6 @@ struct Shell {
     pool_is_complete: bool,
     saves: Saves,
     status: String,
-    left_out: LeftOut,
 }
 
 impl Shell {
@@ -266,8 +263,8 @@ impl Shell {
         }
         self.changed();
         let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
-        let (count, left_out) = (self.instances.len(), self.left_out.status_line());
-        let probing = || format!("{probes} probes of {count} containers{left_out}");
+        let count = self.instances.len();
+        let probing = || format!("{probes} probes of {count} containers");
         let status = self.saver.trouble().unwrap_or_else(probing);
         if status != self.status {
             self.lifecycle.set_status(&status);
@@ -423,7 +420,6 @@ impl Shell {
         match message {
             Some(Message::SnapshotBegin(_)) => {
                 self.snapshot = Some(BTreeSet::new());
-                self.left_out = LeftOut::default();
             }
             Some(Message::Target(target)) => match wire::target(target) {
                 Ok(target) => {
@@ -446,7 +442,6 @@ impl Shell {
             }
             Some(Message::RemovedContainerId(container_id)) => {
                 self.remove(&container_id);
-                self.left_out.is_gone(&container_id);
                 self.ledger.forget(&container_id);
                 self.changed();
             }
@@ -461,7 +456,7 @@ impl Shell {
         let others: usize = others.map(|it| it.1.target.bytes()).sum();
         if others + target.bytes() > MAX_SPEC_BYTES {
             self.remove(&container_id);
-            return self.left_out.add(container_id);
+            return no_room(&container_id);
         }
         let now = self.now();
         let random = &mut self.random;
@@ -493,11 +488,10 @@ impl Shell {
         }
         let recorded = self.record(&container_id);
         if recorded {
-            self.left_out.is_probed(&container_id);
             self.plan(&container_id);
         } else {
             self.remove(&container_id);
-            self.left_out.add(container_id);
+            no_room(&container_id);
         }
     }
 
@@ -580,6 +574,13 @@ impl ProbedInstance {
             }
         }
     }
+}
+
+fn no_room(container_id: &str) {
+    tracing::error!(
+        container_id,
+        "there are too many containers with probes: not probed"
+    );
 }
 
 #[cfg(test)]
