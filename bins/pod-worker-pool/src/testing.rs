@@ -241,10 +241,6 @@ impl TestNode {
         &self.run.as_ref().expect("the pool runs").objects
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
-        self.run.is_some()
-    }
-
     pub(crate) async fn update(
         &self,
         kind: UpdateKind,

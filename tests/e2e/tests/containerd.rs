@@ -87,32 +87,6 @@ fn the_image_of_sandboxes_is_pinned_or_named_by_the_runtime() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn containers_outlive_a_killed_containerd() -> Result<()> {
-    let mut containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
-    let sandbox = run_sandbox(&containerd, "survivor")?;
-    let container = start_container(
-        &containerd,
-        &sandbox,
-        "app",
-        images::TESTAPP,
-        &["--http", "8080"],
-    )?;
-    let before = containerd.block_on(containerd.client().container_status(&container))?;
-    let address = SocketAddr::new(pod_address(&containerd, &sandbox)?.parse()?, 8080);
-
-    containerd.kill()?;
-    wait_for("an answer while containerd is down", TIMEOUT, || {
-        http::request(containerd.node(), "GET", address, "/healthz")
-    })?;
-    containerd.start_again()?;
-
-    let after = containerd.block_on(containerd.client().container_status(&container))?;
-    assert_eq!(after.state(), v1::ContainerState::ContainerRunning);
-    assert_eq!(after.started_at, before.started_at);
-    Ok(())
-}
-
 /// Without taking turns containerd before 1.6.22 mostly ends here ("concurrent map read and map
 /// write", its pull request 8130).
 #[test]

@@ -25,30 +25,6 @@ fn the_demo_shows_pods_that_run() -> Result<()> {
 }
 
 #[test]
-fn the_demo_leaves_a_given_containerd_as_it_was() -> Result<()> {
-    let options = ContainerdOptions {
-        images: false,
-        ..ContainerdOptions::default()
-    };
-    let containerd = PrivateContainerd::start(&options)?;
-    // The sandbox image is the containerd's own affair.
-    let archives = test_support::images::archives()?;
-    containerd.import(&archives[0])?;
-    let before = content(&containerd)?;
-
-    let socket = containerd.socket().to_string_lossy().into_owned();
-    let output = demo(containerd.node(), &["--containerd", &socket])?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(content(&containerd)?, before);
-    Ok(())
-}
-
-#[test]
 fn the_demo_refuses_a_containerd_that_runs_the_pods_of_others() -> Result<()> {
     let options = ContainerdOptions {
         images: false,

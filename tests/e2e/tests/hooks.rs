@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clock::{UnixNanos, WallClock};
 use e2e::Ground;
 use e2e::ground::{TIMEOUT, spec};
 use e2e::workload::script;
@@ -51,11 +50,6 @@ fn at(ground: &Ground, pod: &str, word: &str) -> Result<u64> {
         found.map(|(_, at)| *at).ok_or(format!("{said:?}"))
     })
     .with_context(|| ground.bulkhead.log_ends())
-}
-
-/// Wall time in whole seconds, as containers say it.
-fn now() -> u64 {
-    WallClock::system().now().since(UnixNanos(0)).as_secs()
 }
 
 fn times(ground: &Ground, pod: &str, word: &str) -> usize {
@@ -127,98 +121,6 @@ fn a_pre_stop_hook_is_begun_once_though_the_worker_pool_is_killed() -> Result<()
         ended <= term && term <= begun + 5 + LATE.as_secs(),
         "{said:?}"
     );
-    Ok(())
-}
-
-/// A pod of a grace of 40 s.
-fn slow_to_stop(ground: &Ground, containers: &[Value]) -> Value {
-    let mut pod = spec(ground, containers);
-    pod["terminationGracePeriodSeconds"] = json!(40);
-    pod
-}
-
-/// Pods whose hooks are under way once they are removed, and the words that say so; when
-/// their SIGTERM is due after that. The end of a request is known to nobody after a restart.
-fn pods_in_hooks(ground: &Ground, round: &str) -> Result<Vec<(String, &'static str, u64)>> {
-    let name = |what: &str| format!("{what}-{round}");
-    let pre = |pod: &str| {
-        let script = format!("{}; sleep 3; {}", says(pod, "begun"), says(pod, "done"));
-        json!({"preStop": exec(&script)})
-    };
-    let plain = name("exec");
-    let (term, over) = (says(&plain, "a-term"), says(&plain, "a-over"));
-    let text = format!("trap '{term}; sleep 6; {over}; exit 0' TERM; while :; do sleep 0.1; done");
-    let mut slow = script("a", &text);
-    slow["lifecycle"] = pre(&plain);
-    ground.apply(&plain, slow_to_stop(ground, &[slow]))?;
-
-    let with_sidecar = name("sidecar");
-    let mut pod = slow_to_stop(ground, &[polite(&with_sidecar, "main", json!({}))]);
-    let mut sidecar = polite(&with_sidecar, "a", pre(&with_sidecar));
-    sidecar["restartPolicy"] = json!("Always");
-    pod["initContainers"] = json!([sidecar]);
-    ground.apply(&with_sidecar, pod)?;
-
-    // It takes the request and never answers.
-    let http = name("http");
-    let (begun, term) = (says(&http, "begun"), says(&http, "a-term"));
-    let text = format!(
-        "sleep 600 | nc -l -p 8080 | while read line; do {begun}; done & \
-         trap '{term}; exit 0' TERM; while :; do sleep 0.1; done"
-    );
-    let mut server = script("a", &text);
-    server["lifecycle"] = json!({"preStop": {"httpGet": {"port": 8080}}});
-    ground.apply(&http, slow_to_stop(ground, &[server]))?;
-
-    let starting = name("post");
-    let post = exec(&format!("{}; sleep 600", says(&starting, "begun")));
-    let container = polite(&starting, "a", json!({"postStart": post}));
-    ground.apply(&starting, slow_to_stop(ground, &[container]))?;
-    at(ground, &starting, "begun")?;
-    for pod in [&plain, &with_sidecar, &http] {
-        ground.ready(pod)?;
-    }
-    Ok(vec![
-        (plain, "done", 3),
-        (with_sidecar, "done", 3),
-        (http, "begun", 0),
-        (starting, "begun", 0),
-    ])
-}
-
-#[test]
-fn a_restart_in_the_midst_of_a_hook_leaves_the_program_the_rest_of_its_grace() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
-    for round in ["restart", "kill-all"] {
-        let pods = pods_in_hooks(&ground, round)?;
-        for (pod, _, _) in &pods {
-            ground.remove(pod)?;
-        }
-        for (pod, _, _) in &pods {
-            at(&ground, pod, "begun")?;
-        }
-        let removed = now();
-        match round {
-            "restart" => drop(ground.printed(&["restart", Process::PodWorkerPool.name()])?),
-            _ => {
-                ground.bulkhead.kill_all()?;
-                ground.bulkhead.start_again()?;
-            }
-        }
-        for (pod, before, due) in &pods {
-            let (before, term) = (at(&ground, pod, before)?, at(&ground, pod, "a-term")?);
-            let said = said(&ground, pod);
-            let late = removed + due + LATE.as_secs();
-            ensure!(before <= term && term <= late, "{removed} {pod} {said:?}");
-            ground.gone(pod)?;
-        }
-        let plain = format!("exec-{round}");
-        let (term, over) = (
-            at(&ground, &plain, "a-term")?,
-            at(&ground, &plain, "a-over")?,
-        );
-        ensure!(over >= term + 5, "{:?}", said(&ground, &plain));
-    }
     Ok(())
 }
 

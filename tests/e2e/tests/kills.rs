@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bulkhead_api::v1::{EndingKind, ProcessStatus};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
 use e2e::ground::TIMEOUT;
@@ -25,76 +24,11 @@ const GRACE: Duration = Duration::from_secs(6);
 /// other tests, and whose parts are being killed.
 const LATE: Duration = Duration::from_secs(12);
 
-#[test]
-fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
-    let cast = Cast::enter(&ground)?;
-    for process in Process::ON_EVERY_NODE {
-        cast::stubborn(&ground, &format!("old-{process}"), GRACE)?;
-    }
-    for process in Process::ON_EVERY_NODE {
-        ground.ready(&format!("old-{process}"))?;
-    }
-    let witness = Witness::call(&ground.bulkhead, "web")?;
-    for process in Process::ON_EVERY_NODE {
-        // One pod half started, one unread, one in its grace.
-        let [first, second, old] =
-            ["first", "second", "old"].map(|name| format!("{name}-{process}"));
-        ground.apply(&first, web(&ground, &first))?;
-        wait_for("the first pod's sandbox", TIMEOUT, || {
-            let sandboxes = ground.sandboxes(&first);
-            let sandboxes = sandboxes.map_err(|error| format!("{error:#}"))?;
-            (!sandboxes.is_empty())
-                .then_some(())
-                .ok_or("none".to_owned())
-        })?;
-        ground.apply(&second, web(&ground, &second))?;
-        cast::dismiss(&ground, &old)?;
-        let before = ground.bulkhead.processes()?;
-        kill_and_wait(&mut ground, process)?;
-        if process != Process::Supervisor {
-            only_own_row_changed(process, &before, &ground.bulkhead.processes()?)?;
-        }
-        for name in [&first, &second] {
-            ground
-                .ready(name)
-                .with_context(|| ground.bulkhead.log_ends())?;
-        }
-    }
-    for process in Process::ON_EVERY_NODE {
-        for name in ["first", "second"].map(|name| format!("{name}-{process}")) {
-            // With the supervisor goes what keeps calls in flight alive.
-            if process == Process::Supervisor {
-                cast::started_once_over_a_kill(&ground, &name)?;
-            } else {
-                assert_eq!(ground.noted(&name, "started")?, 1, "{name}");
-            }
-            assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
-        }
-        let old = format!("old-{process}");
-        if process == Process::Supervisor {
-            cast::had_its_grace_over_a_kill(&ground, &old, GRACE, LATE)?;
-        } else {
-            cast::had_its_grace(&ground, &old, GRACE, LATE)?;
-        }
-    }
-    cast.is_unharmed(&ground, &witness.hear()?)
-}
-
 /// containerd gives up the calls of a caller whose connection is closed: it kills
 /// what it has just started, or loses a SIGTERM that it was about to send.
 #[test]
 fn calls_in_flight_at_the_death_of_the_worker_pool_are_carried_out() -> Result<()> {
     calls_in_flight_are_carried_out(|ground| kill_and_wait(ground, Process::PodWorkerPool))
-}
-
-/// It could take them back, since its connection is open while it ends.
-#[test]
-fn calls_in_flight_when_the_worker_pool_is_asked_to_end_are_carried_out() -> Result<()> {
-    calls_in_flight_are_carried_out(|ground| {
-        ground.printed(&["restart", Process::PodWorkerPool.name()])?;
-        ground.bulkhead.wait_until_ready()
-    })
 }
 
 fn calls_in_flight_are_carried_out(replace: impl Fn(&mut Ground) -> Result<()>) -> Result<()> {
@@ -135,51 +69,6 @@ fn calls_in_flight_are_carried_out(replace: impl Fn(&mut Ground) -> Result<()>) 
         "containerd gave up a call"
     );
     Ok(())
-}
-
-#[test]
-fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
-    let cast = Cast::enter(&ground)?;
-    let rounds = ["a", "b", "c", "d"];
-    for round in rounds {
-        cast::stubborn(&ground, &format!("old-{round}"), GRACE)?;
-        ground.apply(
-            &format!("polite-{round}"),
-            web(&ground, &format!("polite-{round}")),
-        )?;
-    }
-    for round in rounds {
-        ground.ready(&format!("old-{round}"))?;
-        ground.ready(&format!("polite-{round}"))?;
-    }
-    let witness = Witness::call(&ground.bulkhead, "web")?;
-    for (number, round) in rounds.into_iter().enumerate() {
-        let [new, unread, old, polite] =
-            ["new", "unread", "old", "polite"].map(|name| format!("{name}-{round}"));
-        ground.apply(&new, web(&ground, &new))?;
-        cast::dismiss(&ground, &old)?;
-        // Each round kills at another moment of start and stop.
-        pause_for(Duration::from_millis(number as u64 * 150));
-        ground.bulkhead.kill_all()?;
-        // What changes while nobody looks is found all the same.
-        ground.apply(&unread, web(&ground, &unread))?;
-        ground.take_away(&polite)?;
-        ground.bulkhead.start_again()?;
-        for name in [&new, &unread] {
-            ground
-                .ready(name)
-                .with_context(|| ground.bulkhead.log_ends())?;
-            cast::started_once_over_a_kill(&ground, name)?;
-        }
-        ground.gone(&polite)?;
-        assert_eq!(ground.noted(&polite, "SIGTERM")?, 1, "{polite}");
-        assert_eq!(ground.noted(&polite, "exit 0")?, 1, "{polite}");
-    }
-    for round in rounds {
-        cast::had_its_grace_over_a_kill(&ground, &format!("old-{round}"), GRACE, LATE)?;
-    }
-    cast.is_unharmed(&ground, &witness.hear()?)
 }
 
 #[test]
@@ -302,8 +191,8 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
 /// Each start of each of them is another moment to die in.
 const CRASH_LOOPS: usize = 12;
 
-/// Long enough for the restarts that wait 10, 20 and 40 s.
-const CRASH_LOOP_STORM: Duration = Duration::from_secs(75);
+/// Long enough for the restarts that wait 10 and 20 s.
+const CRASH_LOOP_STORM: Duration = Duration::from_secs(33);
 
 #[test]
 fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
@@ -326,7 +215,7 @@ fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
     ground.bulkhead.wait_until_ready()?;
     for name in &names {
         // Also those that were dying all the time.
-        cast::crash_loop_goes_on(&ground, name, 4)?;
+        cast::crash_loop_goes_on(&ground, name, 3)?;
         cast::crash_loop_waited(&ground, name).with_context(|| format!("with seed {seed}"))?;
     }
     Ok(())
@@ -363,33 +252,5 @@ fn wait_for_another(ground: &Ground, process: Process, old: u32) -> Result<()> {
             other => Err(format!("pid {other:?} after {old}")),
         }
     })?;
-    Ok(())
-}
-
-/// That of the process table only the killed part's row changed, and how.
-fn only_own_row_changed(
-    killed: Process,
-    before: &[ProcessStatus],
-    after: &[ProcessStatus],
-) -> Result<()> {
-    for (before, after) in before.iter().zip(after) {
-        let name = &after.name;
-        let expected = if *name == killed.name() { 1 } else { 0 };
-        ensure!(
-            after.restarts_total == before.restarts_total + expected,
-            "{name} was restarted {} times before {killed} was killed and {} times after",
-            before.restarts_total,
-            after.restarts_total
-        );
-        if expected == 0 {
-            ensure!(after.pid == before.pid, "{name} has another pid");
-            ensure!(after.last_ending == before.last_ending, "{name} ended");
-            continue;
-        }
-        let ending = after.last_ending.as_ref().context("no ending")?;
-        assert_eq!(ending.kind(), EndingKind::Signal, "{name}");
-        assert_eq!(ending.reason, "killed by SIGKILL", "{name}");
-        assert_eq!(ending.pid, before.pid, "{name}");
-    }
     Ok(())
 }

@@ -32,11 +32,6 @@ fn a_killed_containerd_delays_and_does_no_harm() -> Result<()> {
     without_containerd(|ground| ground.containerd.kill())
 }
 
-#[test]
-fn a_restarted_containerd_delays_and_does_no_harm() -> Result<()> {
-    without_containerd(|ground| ground.containerd.stop())
-}
-
 fn without_containerd(take_down: impl FnOnce(&mut Ground) -> Result<()>) -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
     let cast = Cast::enter(&ground)?;

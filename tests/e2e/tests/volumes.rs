@@ -300,58 +300,6 @@ fn a_host_path_is_checked_or_made_as_its_type_says() -> Result<()> {
 }
 
 #[test]
-fn a_host_path_of_the_wrong_type_is_an_error_of_its_own_pod_only() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    let at = |name: &str| ground.bulkhead.paths().shared.join(name);
-    fs::create_dir(at("directory"))?;
-    fs::write(at("file"), "content")?;
-    let wrong = [
-        ("file-as-directory", "file", "Directory", "a directory"),
-        (
-            "file-or-directory",
-            "file",
-            "DirectoryOrCreate",
-            "a directory",
-        ),
-        ("directory-as-file", "directory", "File", "a file"),
-        ("directory-or-file", "directory", "FileOrCreate", "a file"),
-        ("file-as-socket", "file", "Socket", "a socket file"),
-        (
-            "file-as-character",
-            "file",
-            "CharDevice",
-            "a character device",
-        ),
-        ("file-as-block", "file", "BlockDevice", "a block device"),
-        ("missing", "missing", "Directory", "a directory"),
-    ];
-    for (pod, path, kind, _) in wrong {
-        let source = json!({ "path": at(path), "type": kind });
-        ground.apply(pod, with_volume(&json!({ "hostPath": source }), &json!({})))?;
-    }
-    ground.apply("good", with_volume(&json!({ "emptyDir": {} }), &json!({})))?;
-    ground.ready("good")?;
-    for (pod, path, _, wanted) in wrong {
-        let words = format!(
-            "hostPath type check failed: {} is not {wanted}",
-            at(path).display()
-        );
-        ground.event(pod, "FailedMount", &words)?;
-        let status = ground.pod(pod)?;
-        assert_eq!(status["status"]["phase"], "Pending", "{status}");
-        let container = container_status(&status, "shell").context("no status")?;
-        let reason = &container["state"]["waiting"]["reason"];
-        assert_eq!(reason, "ContainerCreating", "{status}");
-    }
-    assert_eq!(fs::read_to_string(at("file"))?, "content");
-
-    // Once the path is as it should be the pod runs.
-    fs::create_dir(at("missing"))?;
-    ground.ready("missing")?;
-    Ok(())
-}
-
-#[test]
 fn what_is_mounted_read_only_cannot_be_written() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let shared = ground.bulkhead.paths().shared.join("volume");

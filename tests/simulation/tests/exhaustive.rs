@@ -4,7 +4,7 @@ use simulated_runtime::Mishap;
 use simulation::{Case, play_case};
 
 /// Every so many calls one meets a mishap.
-const STEP: usize = 11;
+const STEP: usize = 23;
 
 /// Plays until fewer calls are made than come before the one that would meet a mishap.
 fn with_pods(pods: u32) {

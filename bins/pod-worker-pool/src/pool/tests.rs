@@ -3,7 +3,6 @@
 mod api_pods;
 mod begun_anew;
 mod changed_pods;
-mod chaos;
 mod claims;
 mod cut_short_starts;
 mod deadlines;

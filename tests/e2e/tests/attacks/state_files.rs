@@ -2,17 +2,16 @@
 //! it, or its disk, may have left anything there. The process comes up, says which file it
 //! does not use, and nothing is granted or ended by it.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{chown, symlink};
+use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use e2e::Ground;
-use e2e::ground::TIMEOUT;
 use serde_json::{Value, json};
 use state_file::StateFile;
+use test_support::BulkheadOptions;
 use test_support::images::BUSYBOX;
-use test_support::{BulkheadOptions, wait_for};
 use topology::{Identities, Process};
 
 use super::intruder::{Known, ids, sleeper};
@@ -28,10 +27,6 @@ const FILES: [(Process, &str, u32); 4] = [
 /// What lies in the place of a state file.
 enum Planted {
     Bytes(Vec<u8>),
-    /// A file of this size that takes no room.
-    Sparse(u64),
-    Link(PathBuf),
-    Directory,
     /// With the checksum that it should have.
     Content(Value),
 }
@@ -45,9 +40,6 @@ impl Planted {
         }
         match self {
             Planted::Bytes(bytes) => fs::write(path, bytes)?,
-            Planted::Sparse(bytes) => File::create(path)?.set_len(*bytes)?,
-            Planted::Link(target) => return Ok(symlink(target, path)?),
-            Planted::Directory => fs::create_dir_all(path.join("in-the-way"))?,
             Planted::Content(content) => StateFile::new(path, version).save(content)?,
         }
         Ok(chown(path, Some(owner), Some(owner))?)
@@ -80,27 +72,6 @@ fn restart_with(ground: &mut Ground, plan: &[Plan<'_>]) -> Result<Vec<usize>> {
     Ok(logged)
 }
 
-/// No process has ended since all were started.
-fn nobody_crashed(ground: &Ground) -> Result<()> {
-    for row in ground.bulkhead.processes()? {
-        assert_eq!(row.restarts_total, 0, "{row:?}");
-    }
-    Ok(())
-}
-
-/// Waits until a process has said something of its file since its log was so long.
-fn tells(ground: &Ground, process: Process, file: &str, logged: usize) -> Result<String> {
-    let what = format!("{process} to tell of {file}");
-    Ok(wait_for(&what, TIMEOUT, || {
-        let log = ground.bulkhead.log(process);
-        let log = log.get(logged..).unwrap_or_default().to_owned();
-        match log.contains(file) {
-            true => Ok(log),
-            false => Err(log),
-        }
-    })?)
-}
-
 /// A pod that no policy of this file permits.
 fn refused() -> Value {
     json!({
@@ -120,52 +91,6 @@ fn node() -> Result<(Ground, Known)> {
     let web = Known::of(&ground, "web")?;
     ground.event("refused", "RefusedByNodePolicy", "hostNetwork")?;
     Ok((ground, web))
-}
-
-/// Nothing was started, restarted or ended; and the node still works.
-fn nothing_is_granted(ground: &Ground, web: &Known, round: &str) -> Result<()> {
-    let probe = format!("probe-{round}");
-    ground.apply(&probe, sleeper(None))?;
-    ground
-        .ready(&probe)
-        .with_context(|| format!("after {round}"))?;
-    ground.remove(&probe)?;
-    assert_eq!(ids(ground, "web")?, [web.container.as_str()], "{round}");
-    assert_eq!(ground.running("web")?, 1, "{round}");
-    assert!(ground.containers("refused")?.is_empty(), "{round}");
-    Ok(())
-}
-
-#[test]
-fn whatever_is_no_state_file_is_told_and_not_used() -> Result<()> {
-    let (mut ground, web) = node()?;
-    // Whose words must not get into a log.
-    let secret = ground.bulkhead.paths().shared.join("secret");
-    fs::write(&secret, "hunter2")?;
-    let rounds = [
-        ("garbage", Planted::Bytes(vec![0xff; 4096])),
-        ("huge", Planted::Sparse(1 << 40)),
-        ("secret", Planted::Link(secret.clone())),
-        ("directory", Planted::Directory),
-        ("another-type", Planted::Content(json!(7))),
-    ];
-    for (round, planted) in &rounds {
-        let plan = FILES.map(|(process, file, version)| (process, file, version, planted));
-        let logged = restart_with(&mut ground, &plan)?;
-        for ((process, file, ..), logged) in plan.into_iter().zip(logged) {
-            let log = tells(&ground, process, file, logged);
-            let log = log.with_context(|| format!("in the round {round}"))?;
-            assert!(!log.contains("hunter2"), "{round}: {process}: {log}");
-        }
-        nothing_is_granted(&ground, &web, round)?;
-        nobody_crashed(&ground)?;
-    }
-    assert_eq!(
-        fs::read_to_string(&secret)?,
-        "hunter2",
-        "nobody wrote to it"
-    );
-    Ok(())
 }
 
 #[test]
