@@ -29,11 +29,14 @@ const MAX_READERS: usize = 32;
 /// runs: sync-loop tells of all pods when it connects again, and at each housekeeping (2 s).
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// Longest wait for a runtime that has told nothing since the start.
+/// Longest wait for a runtime that does not tell what it runs.
 const UNLISTED: Duration = Duration::from_secs(60);
 
 /// How often a log is looked for until then.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How often a runtime that is away is asked for a log.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Most lines that may be asked for from the end: more are asked for by time.
 const MAX_TAIL_LINES: u64 = 1_000_000;
@@ -63,19 +66,23 @@ impl Service {
             let observations = self.shared.pool.publisher().observations();
             let found = match observations.get(&request.pod_uid) {
                 Some(observation) => found(&observation, request),
-                None if is_settled => return self.find_at_runtime(request).await,
+                None if is_settled => self.find_at_runtime(request).await,
                 None => Err(Status::not_found(format!("no pod {}", request.pod_uid))),
             };
-            match found {
-                Err(error) if error.code() == Code::NotFound && !is_settled => {
-                    if asked.elapsed() > UNLISTED {
-                        let reason = "the container runtime has not told what it runs yet";
-                        return Err(Status::unavailable(reason));
-                    }
-                    tokio::time::sleep(LOOK_AGAIN).await;
-                }
-                found => return found,
+            let Err(error) = &found else {
+                return found;
+            };
+            let pause = match error.code() {
+                Code::NotFound if !is_settled => LOOK_AGAIN,
+                // It ended since it told what it runs.
+                Code::Unavailable => ASK_AGAIN,
+                _ => return found,
+            };
+            if asked.elapsed() > UNLISTED {
+                let reason = "the container runtime does not tell what it runs";
+                return Err(Status::unavailable(reason));
             }
+            tokio::time::sleep(pause).await;
         }
     }
 

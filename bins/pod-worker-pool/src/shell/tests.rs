@@ -543,6 +543,34 @@ async fn a_log_is_found_of_a_pod_that_only_the_runtime_knows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_log_waits_for_a_runtime_that_is_away_where_only_that_knows_the_pod() {
+    let mut pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    pool.restart();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    pool.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    let mut client = ContainerLogsClient::new(
+        pool.hub
+            .network_of_operator()
+            .channel(Process::PodWorkerPool),
+    );
+    let request = v1::ReadLogsRequest {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        ..v1::ReadLogsRequest::default()
+    };
+    let coming_back = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        pool.runtime.set_faults(Faults::NONE);
+    };
+    let (answer, ()) = tokio::join!(client.read_logs(request), coming_back);
+    answer.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
     let mut pool = Pool::start();
     let pod = pod_running("a", "u1", &["run"]);
