@@ -7,7 +7,7 @@ use bulkhead_api::v1;
 /// Longest name of a pod.
 const MAX_NAME_BYTES: usize = 253;
 
-/// What a pod uses; absent is what nobody tells.
+/// What a pod uses; absent is what is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,

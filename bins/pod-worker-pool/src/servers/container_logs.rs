@@ -74,7 +74,7 @@ impl Service {
             };
             let pause = match error.code() {
                 Code::NotFound if !is_settled => LOOK_AGAIN,
-                // It ended since it told what it runs.
+                // The runtime ended after it had listed what it runs.
                 Code::Unavailable => ASK_AGAIN,
                 _ => return found,
             };

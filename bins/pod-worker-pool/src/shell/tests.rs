@@ -132,6 +132,12 @@ impl Pool {
         ProbeTargetsClient::new(self.channel(Process::Prober))
     }
 
+    /// The logs, as an operator asks for them.
+    fn logs(&self) -> ContainerLogsClient<Channel> {
+        let network = self.hub.network_of_operator();
+        ContainerLogsClient::new(network.channel(Process::PodWorkerPool))
+    }
+
     /// Has a pod started and waits until it is told of as running.
     async fn run(&self, value: &Value) -> v1::PodObservation {
         let mut client = ObservationsClient::new(self.channel(Process::StatusSyncer));
@@ -459,11 +465,7 @@ async fn a_question_of_usage_waits_for_no_runtime_that_hangs_nor_for_the_questio
 async fn logs_are_asked_for_by_names_that_exist() {
     let pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     let request = |uid: &str, container: &str, previous: bool| v1::ReadLogsRequest {
         pod_uid: uid.into(),
         container_name: container.into(),
@@ -497,11 +499,7 @@ async fn a_log_is_waited_for_until_a_new_run_knows_the_pod() {
     let pod = pod_running("a", "u1", &["run"]);
     pool.run(&pod).await;
     pool.restart();
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     let request = v1::ReadLogsRequest {
         pod_uid: "u1".into(),
         container_name: "c".into(),
@@ -520,11 +518,7 @@ async fn a_log_is_found_of_a_pod_that_only_the_runtime_knows() {
     let mut pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
     pool.restart();
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     for (uid, previous, is_found) in [
         ("u1", false, true),
         ("u1", true, false),
@@ -552,11 +546,7 @@ async fn a_log_waits_for_a_runtime_that_is_away_where_only_that_knows_the_pod() 
         unavailable: true,
         ..Faults::NONE
     });
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     let request = v1::ReadLogsRequest {
         pod_uid: "u1".into(),
         container_name: "c".into(),
@@ -580,11 +570,7 @@ async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
         ..Faults::NONE
     });
     pool.restart();
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     let request = v1::ReadLogsRequest {
         pod_uid: "u1".into(),
         container_name: "c".into(),
@@ -602,11 +588,7 @@ async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
         ..Faults::NONE
     });
     pool.restart();
-    let mut client = ContainerLogsClient::new(
-        pool.hub
-            .network_of_operator()
-            .channel(Process::PodWorkerPool),
-    );
+    let mut client = pool.logs();
     let refused = client.read_logs(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
 }

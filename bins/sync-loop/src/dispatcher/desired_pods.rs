@@ -77,20 +77,20 @@ impl DesiredPods {
         }
     }
 
-    /// Forgets a mirror pod; whether it was known.
-    pub(crate) fn remove_mirror(&mut self, uid: &str) -> bool {
-        self.mirrors.remove(uid).is_some()
+    /// Forgets a mirror pod, if it is known.
+    pub(crate) fn remove_mirror(&mut self, uid: &str) {
+        self.mirrors.remove(uid);
     }
 
     /// The mirror pod of a static pod.
     #[must_use]
     pub(crate) fn mirror_of(&self, pod: &DesiredPod) -> Option<&Uid> {
+        if pod.document.source() == PodSource::Api {
+            return None;
+        }
         let mut mirrors = self.mirrors.iter();
-        let is_its = |name: &String| *name == pod.facts.full_name;
-        let found = mirrors.find(|(_, name)| is_its(name));
-        found
-            .filter(|_| pod.document.source() != PodSource::Api)
-            .map(|(uid, _)| uid)
+        let found = mirrors.find(|(_, name)| **name == pod.facts.full_name);
+        found.map(|(uid, _)| uid)
     }
 
     /// Whether a source has this pod: one that is desired, or a mirror pod.
