@@ -137,6 +137,6 @@ pub(crate) fn exit_to_restart(world: &World, repetitions: usize) -> Result<Vec<R
         "container exit -> next start",
         &bulkhead,
         &floor,
-        "<= 1.50",
+        "p99 <= 200 ms",
     )])
 }
