@@ -68,7 +68,7 @@ pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
 /// Of processor time and of memory; numbers of pods other than these have none.
 fn budgets(pods: usize) -> (&'static str, &'static str) {
     match pods {
-        100 => ("<= 4 millicores", "<= 40 MiB"),
+        100 => ("<= 5 millicores", "<= 40 MiB"),
         250 => ("<= 8 millicores", "<= 50 MiB"),
         _ => ("", ""),
     }

@@ -135,33 +135,16 @@ impl Cast {
 }
 
 /// A pod that crashes again and again.
-///
-/// # Errors
-/// When its manifest cannot be written.
-pub fn crash_loop(ground: &Ground, name: &str) -> Result<()> {
+fn crash_loop(ground: &Ground, name: &str) -> Result<()> {
     let pod = ground.app(name, &["--exit-after-ms", "100", "--exit-code", "1"]);
     ground.apply(name, pod)
 }
 
 /// Checks that every restart of a [`crash_loop`] pod was counted and waited for as
 /// long as is due, however the node was disturbed meanwhile.
-///
-/// # Errors
-/// When one was not, with what was logged of the pod.
-pub fn crash_loop_waited(ground: &Ground, name: &str) -> Result<()> {
+fn crash_loop_waited(ground: &Ground, name: &str) -> Result<()> {
     starts_waited(ground, name)
         .and_then(|()| starts_are_counted(ground, name))
-        .with_context(|| all_lines_about(ground, name))
-}
-
-/// Waits until a [`crash_loop`] pod was started so often.
-///
-/// # Errors
-/// When it was not in time, with what was logged of the pod.
-pub fn crash_loop_goes_on(ground: &Ground, name: &str, starts: usize) -> Result<()> {
-    let started = ground.note(name, "started", starts);
-    started
-        .map(drop)
         .with_context(|| all_lines_about(ground, name))
 }
 

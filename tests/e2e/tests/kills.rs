@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
 use e2e::ground::TIMEOUT;
-use e2e::random::Random;
 use e2e::witness::Witness;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -186,39 +185,6 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
     assert_eq!(ground.noted("broken", "started")?, 1);
     assert_eq!(ground.noted("broken", "SIGTERM")?, 0);
     cast.is_unharmed(&ground, &testimony)
-}
-
-/// Each start of each of them is another moment to die in.
-const CRASH_LOOPS: usize = 12;
-
-/// Long enough for the restarts that wait 10 and 20 s.
-const CRASH_LOOP_STORM: Duration = Duration::from_secs(33);
-
-#[test]
-fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
-    let mut random = Random::new();
-    let seed = random.seed();
-    let names: Vec<String> = (0..CRASH_LOOPS).map(|n| format!("loop-{n}")).collect();
-    for name in &names {
-        cast::crash_loop(&ground, name)?;
-    }
-    for name in &names {
-        ground.note(name, "started", 2)?;
-    }
-    let begin = std::time::Instant::now();
-    while begin.elapsed() < CRASH_LOOP_STORM {
-        pause_for(Duration::from_millis(100 + random.below(900)));
-        ground.bulkhead.kill_all()?;
-        ground.bulkhead.spawn()?;
-    }
-    ground.bulkhead.wait_until_ready()?;
-    for name in &names {
-        // Also those that were dying all the time.
-        cast::crash_loop_goes_on(&ground, name, 3)?;
-        cast::crash_loop_waited(&ground, name).with_context(|| format!("with seed {seed}"))?;
-    }
-    Ok(())
 }
 
 /// Kills a part, and starts the supervisor again if it is that; returns when all
