@@ -384,6 +384,8 @@ fn storm(random: &mut Random) -> Result<String> {
         assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
         assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
     }
+    // It was started after a wait, too, whatever happened meanwhile.
+    ground.note("looping", "started", 3)?;
     cast.is_unharmed(&ground, &testimony)?;
     Ok(told)
 }
