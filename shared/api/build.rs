@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={}", root.display());
     let files: Vec<_> = [
         "types",
+        "api_gateway",
         "supervisor",
         "config_sourcer",
         "credential_provider",
