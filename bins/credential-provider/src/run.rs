@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use node_config::{CredentialProvider, PROGRAM_VARIABLES};
+use node_config::CredentialProvider;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
+use topology::Process;
 use trusted_path::PathError;
 
 use crate::exchange::MAX_ANSWER_BYTES;
@@ -98,11 +99,12 @@ pub(crate) struct Turn<'a> {
 impl Runner {
     /// For the programs of this directory, which are root's or `owner`'s.
     pub(crate) fn new(directory: PathBuf, owner: u32) -> Runner {
+        let variables = topology::row(Process::CredentialProvider).environment;
         let own = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
         Runner {
             directory,
             owner,
-            environment: PROGRAM_VARIABLES.iter().filter_map(own).collect(),
+            environment: variables.iter().filter_map(own).collect(),
             places: Semaphore::new(MAX_AT_ONCE),
         }
     }

@@ -7,8 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use node_config::{CredentialProviders, NODE_CONFIG_FILE, NodeConfig, url_without_secrets};
-use topology::{Identities, PROCESSES, Process};
+use node_config::{
+    ApiServer, CredentialProviders, NODE_CONFIG_FILE, NodeConfig, url_without_secrets,
+};
+use topology::{Identities, PROCESSES, Process, row};
 use trusted_path::PathError;
 
 use crate::failure::Failure;
@@ -89,13 +91,9 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
 /// Where a process finds its configuration.
 #[must_use]
 pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
-    match process {
-        // The one alone reads the headers of the HTTP source, which may be secret, the
-        // other what it gives its programs.
-        Process::ConfigSourcer | Process::CredentialProvider => {
-            run_dir.join(format!("{process}.{NODE_CONFIG_FILE}"))
-        }
-        _ => run_dir.join(NODE_CONFIG_FILE),
+    match row(process).has_secrets {
+        true => run_dir.join(format!("{process}.{NODE_CONFIG_FILE}")),
+        false => run_dir.join(NODE_CONFIG_FILE),
     }
 }
 
@@ -109,44 +107,23 @@ pub(crate) fn write_node_config(
     identities: &Identities,
 ) -> Result<(), Failure> {
     let run_dir = &config.directories.run_dir;
-    let mut public = config.clone();
-    if let Some(source) = &mut public.static_pod_url {
-        source.headers.clear();
-        source.url = url_without_secrets(&source.url);
-    }
-    let programs = config.credential_providers.as_ref();
-    public.credential_providers = programs.map(CredentialProviders::without_secrets);
-    let of_sourcer = NodeConfig {
-        static_pod_url: config.static_pod_url.clone(),
-        ..public.clone()
-    };
-    let of_provider = NodeConfig {
-        credential_providers: config.credential_providers.clone(),
-        ..public.clone()
-    };
-    let group = |process| Some(identities.gid(process));
-    let files = [
-        (Process::SyncLoop, public, 0o644, None),
-        (
-            Process::ConfigSourcer,
-            of_sourcer,
-            0o640,
-            group(Process::ConfigSourcer),
-        ),
-        (
-            Process::CredentialProvider,
-            of_provider,
-            0o640,
-            group(Process::CredentialProvider),
-        ),
-    ];
+    let public = Process::Supervisor;
+    let with_secrets = Process::ALL.into_iter().filter(|it| row(*it).has_secrets);
+    let files = [public].into_iter().chain(with_secrets);
+    let files: Vec<_> = files
+        .map(|process| (process, config_of(config, process)))
+        .collect();
     // All or none: who is restarted must not read what the others do not.
     let path = |process| node_config_path(run_dir, process);
     let next = |process| path(process).with_extension("next");
-    let written = files.iter().try_for_each(|(process, config, mode, group)| {
-        write(&next(*process), config, *mode, *group)
+    let written = files.iter().try_for_each(|(process, config)| {
+        let (mode, group) = match row(*process).has_secrets {
+            true => (0o640, Some(identities.gid(*process))),
+            false => (0o644, None),
+        };
+        write(&next(*process), config, mode, group)
     });
-    for (process, ..) in files {
+    for (process, _) in files {
         let (next, path) = (next(process), path(process));
         match &written {
             Ok(()) => fs::rename(next, &path).map_err(|source| Failure::Io {
@@ -158,6 +135,25 @@ pub(crate) fn write_node_config(
         }
     }
     written
+}
+
+/// The configuration with the secrets of one process alone.
+fn config_of(config: &NodeConfig, process: Process) -> NodeConfig {
+    let mut own = config.clone();
+    if process != Process::ConfigSourcer
+        && let Some(source) = &mut own.static_pod_url
+    {
+        source.headers.clear();
+        source.url = url_without_secrets(&source.url);
+    }
+    if process != Process::CredentialProvider {
+        let programs = config.credential_providers.as_ref();
+        own.credential_providers = programs.map(CredentialProviders::without_secrets);
+    }
+    if process != Process::ApiGateway {
+        own.api_server = config.api_server.as_ref().map(ApiServer::without_secrets);
+    }
+    own
 }
 
 fn write(path: &Path, config: &NodeConfig, mode: u32, group: Option<u32>) -> Result<(), Failure> {
@@ -275,7 +271,7 @@ fn metadata(path: &Path) -> Result<fs::Metadata, Failure> {
 mod tests {
     use std::time::Duration;
 
-    use node_config::{CredentialProvider, DirectoryLayout, HttpSource};
+    use node_config::{ApiCredential, CredentialProvider, DirectoryLayout, HttpSource};
 
     use super::*;
 
@@ -284,6 +280,7 @@ mod tests {
     const HEADER: &str = "hunter-of-header";
     const ARGUMENT: &str = "hunter-of-argument";
     const VARIABLE: &str = "hunter-of-environment";
+    const KEY: &str = "hunter-of-key";
 
     /// A node whose configuration has a secret wherever it can have one.
     fn with_secrets(top: &Path) -> NodeConfig {
@@ -303,6 +300,15 @@ mod tests {
             credential_providers: Some(CredentialProviders {
                 bin_dir: "/programs".into(),
                 providers: vec![provider],
+            }),
+            api_server: Some(ApiServer {
+                url: "https://h:1".to_owned(),
+                server_name: None,
+                authority: String::new(),
+                credential: Some(ApiCredential {
+                    certificate: String::new(),
+                    key: KEY.to_owned(),
+                }),
             }),
             ..NodeConfig::with_defaults("node", DirectoryLayout::below(top))
         }
@@ -331,12 +337,18 @@ mod tests {
                 identities.gid(provider),
                 &[ARGUMENT, VARIABLE],
             ),
+            (
+                "api-gateway.node.json",
+                0o640,
+                identities.gid(Process::ApiGateway),
+                &[KEY],
+            ),
         ] {
             let file = fs::metadata(run_dir.join(name)).unwrap();
             let found = (file.mode() & 0o7777, file.uid(), file.gid());
             assert_eq!(found, (mode, 0, gid), "{name}");
             let text = fs::read_to_string(run_dir.join(name)).unwrap();
-            let secrets = [PASSWORD, TOKEN, HEADER, ARGUMENT, VARIABLE];
+            let secrets = [PASSWORD, TOKEN, HEADER, ARGUMENT, VARIABLE, KEY];
             let told = secrets.into_iter().filter(|secret| text.contains(secret));
             assert_eq!(told.collect::<Vec<_>>(), expected, "{name}");
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use node_config::NodeTaint;
 use topology::Process;
 
 use crate::failure::exit_codes_help;
@@ -25,6 +26,11 @@ pub struct Flags {
     /// their paths, those in subdirectories too.
     #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
+
+    /// Kubeconfig file with the API server and the node's client certificate for it: the node
+    /// joins that cluster. Without it there are only static pods.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 
     /// Socket of the container runtime. Overrides the configuration file;
     /// without either it is unix:///run/containerd/containerd.sock.
@@ -67,6 +73,19 @@ pub struct Flags {
     /// Labels of the node, for pods that select it: key=value,...
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     pub node_labels: Vec<String>,
+
+    /// Taints that the Node is created with: key=value:effect,... Overrides registerWithTaints
+    /// of the configuration file.
+    #[arg(long, value_name = "TAINTS", value_delimiter = ',')]
+    pub register_with_taints: Vec<NodeTaint>,
+
+    /// Whether the node creates its Node. Overrides registerNode of the configuration file.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub register_node: Option<bool>,
+
+    /// What the cloud calls this machine. Overrides providerID of the configuration file.
+    #[arg(long, value_name = "ID")]
+    pub provider_id: Option<String>,
 
     /// Directory or file with static pods. Overrides staticPodPath of the
     /// configuration file.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use config_files::bulkhead::{ProcessSettings, Protection};
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::unistd::Pid;
-use node_config::{NodeConfig, PROGRAM_VARIABLES};
+use node_config::NodeConfig;
 use topology::{ALLOCATOR_VARIABLES, Identities, PROCESSES, Process, ProcessRow, row};
 
 use crate::cgroups::Cgroups;
@@ -28,10 +28,6 @@ const INHERITED_VARIABLES: [&str; 3] = [
     telemetry::FORMAT_VARIABLE,
     "RUST_BACKTRACE",
 ];
-
-/// Where whoever speaks TLS finds the authorities that it trusts: for those
-/// processes only.
-const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// What each process may do beside its user's rights.
 #[derive(Debug)]
@@ -212,12 +208,7 @@ fn environment(
     ];
     let constant = |(name, value): (&str, &str)| (name.into(), value.into());
     variables.extend(ALLOCATOR_VARIABLES.map(constant));
-    let more: &[&str] = match process {
-        Process::ConfigSourcer => &CERTIFICATE_VARIABLES,
-        Process::CredentialProvider => PROGRAM_VARIABLES,
-        _ => &[],
-    };
-    for &name in INHERITED_VARIABLES.iter().chain(more) {
+    for &name in INHERITED_VARIABLES.iter().chain(row(process).environment) {
         variables.extend(own(name).map(|value| (name.into(), value)));
     }
     if let Some(filter) = &settings.log_filter {
@@ -255,7 +246,7 @@ mod tests {
         };
         for process in Process::ALL {
             let names = names(process);
-            for name in CERTIFICATE_VARIABLES {
+            for name in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
                 let told = names.iter().any(|other| other == name);
                 let speaks = [Process::ConfigSourcer, Process::CredentialProvider];
                 assert_eq!(told, speaks.contains(&process), "{process} {name}");

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
-use config_files::credential_providers;
 use config_files::kubelet::{
     KubeletConfig, KubeletConfigError, SubordinateIdError, SubordinateIdFiles,
 };
+use config_files::{credential_providers, kubeconfig};
 use nix::sys::resource::{Resource, getrlimit};
 use node_config::{
     ContainerRuntimeEndpoint, CredentialProviders, DirectoryLayout, EndpointError,
@@ -113,6 +113,10 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
         .clone_from(&bulkhead.local_objects_path);
     node.runtime_classes.clone_from(&bulkhead.runtime_classes);
     node.credential_providers = providers(flags)?;
+    if let Some(path) = optional("--kubeconfig", flags.kubeconfig.as_deref())? {
+        let read = kubeconfig::read(&path);
+        node.api_server = Some(read.map_err(|error| Failure::Configuration(Box::new(error)))?);
+    }
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
 }
@@ -211,6 +215,14 @@ fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
         node.node_labels.insert(key.to_owned(), value.to_owned());
     }
     node.node_ip = node_ip(flags.node_ip.as_deref())?;
+    let object = &mut node.node_object;
+    object.register = flags.register_node.unwrap_or(object.register);
+    if !flags.register_with_taints.is_empty() {
+        object.taints.clone_from(&flags.register_with_taints);
+    }
+    if let Some(provider_id) = &flags.provider_id {
+        object.provider_id.clone_from(provider_id);
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod eviction_settings;
 mod fields;
 mod image_verification;
 mod memory_qos;
+mod node_object;
 mod node_shutdown;
 mod problem;
 mod settings;

@@ -24,6 +24,12 @@ pub const MAX_LIST_BYTES: usize = 1 << 20;
 /// 48 times, for each list that it has at once.
 pub const MAX_OBJECT_LIST_BYTES: usize = 512 << 10;
 
+/// Largest message with one Service: 500 ports with the longest names need 40 KiB.
+pub const MAX_SERVICE_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Largest message with what pod-worker-pool needs of the Node: two networks.
+pub const MAX_NODE_MESSAGE_BYTES: usize = 4 << 10;
+
 /// Largest relist: 2,000 pods with two sandboxes and seven containers each have 2 MiB. Parts
 /// of a message are bounded too (`bulkhead_api::codec`).
 pub const MAX_RELIST_BYTES: usize = 4 << 20;

@@ -8,20 +8,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the programs get of the supervisor's own environment, beside their `env`: where
-/// commands and proxies are, and whom to trust.
-pub const PROGRAM_VARIABLES: &[&str] = &[
-    "PATH",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-];
-
 /// All programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialProviders {

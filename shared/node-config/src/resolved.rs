@@ -12,8 +12,10 @@ use pod::runtime_class::RuntimeClasses;
 use serde::{Deserialize, Serialize};
 use topology::Process;
 
+use crate::api_server::ApiServer;
 use crate::credential_providers::CredentialProviders;
 use crate::image_verification::ImageVerification;
+use crate::node_object::NodeObjectSettings;
 
 use crate::user_namespaces::UserNamespaceSettings;
 
@@ -301,6 +303,8 @@ pub struct NodeConfig {
     pub policy_path: PathBuf,
     /// The credentials of registries, which only pod-worker-pool reads.
     pub pull_credentials_path: PathBuf,
+    /// `--kubeconfig`: the API server and the node's credentials for it.
+    pub api_server: Option<ApiServer>,
     /// `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
     pub credential_providers: Option<CredentialProviders>,
     /// `staticPodPath`: a directory or a file.
@@ -350,6 +354,8 @@ pub struct NodeConfig {
     pub images: ImageSettings,
     /// Rotation of container logs.
     pub logs: LogSettings,
+    /// How the Node is registered and reported.
+    pub node_object: NodeObjectSettings,
     /// `nodeLabels` for admission: `kubernetes.io/hostname`, os, arch and what
     /// `--node-labels` adds.
     pub node_labels: BTreeMap<String, String>,
@@ -413,12 +419,14 @@ impl NodeConfig {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
             node_name,
+            node_object: NodeObjectSettings::default(),
             node_ip: None,
             directories,
             uid_base: None,
             container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
             policy_path: DEFAULT_POLICY_PATH.into(),
             pull_credentials_path: DEFAULT_PULL_CREDENTIALS_PATH.into(),
+            api_server: None,
             credential_providers: None,
             static_pod_path: None,
             local_objects_path: None,
@@ -468,7 +476,11 @@ impl NodeConfig {
     /// Whether this node runs the process.
     #[must_use]
     pub fn runs(&self, process: Process) -> bool {
-        Process::ON_EVERY_NODE.contains(&process) || self.credential_providers.is_some()
+        match process {
+            Process::CredentialProvider => self.credential_providers.is_some(),
+            Process::ApiGateway => self.api_server.is_some(),
+            _ => true,
+        }
     }
 
     /// Reads what the supervisor wrote.

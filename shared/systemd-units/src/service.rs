@@ -14,12 +14,10 @@ const WATCHDOG_SECONDS: u32 = 5;
 const START_SECONDS: u32 = 10;
 
 /// Where a process finds its configuration: as `supervisor --prepare` writes them.
-fn configuration(process: Process) -> String {
-    match process {
-        Process::ConfigSourcer | Process::CredentialProvider => {
-            format!("{RUN_DIRECTORY}/{process}.node.json")
-        }
-        _ => format!("{RUN_DIRECTORY}/node.json"),
+fn configuration(row: &ProcessRow) -> String {
+    match row.has_secrets {
+        true => format!("{RUN_DIRECTORY}/{}.node.json", row.process),
+        false => format!("{RUN_DIRECTORY}/node.json"),
     }
 }
 
@@ -62,7 +60,7 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          UMask=0077\n\
          WorkingDirectory=/\n",
         row.job,
-        configuration(process),
+        configuration(row),
         row.oom_score_adj,
         row.memory_max_bytes >> 20,
         row.tasks_max,

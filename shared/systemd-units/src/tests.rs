@@ -158,7 +158,10 @@ fn units_refuse_from_outside_what_nobody_connects_to() {
             _ => service::service(row),
         };
         let expected = match row.process {
-            Process::Supervisor | Process::Prober | Process::ConfigSourcer => vec![&*refused],
+            Process::Supervisor
+            | Process::Prober
+            | Process::ConfigSourcer
+            | Process::ApiGateway => vec![&*refused],
             // Its programs may ask for credentials where clouds have them.
             Process::CredentialProvider => vec![],
             _ => vec!["any"],

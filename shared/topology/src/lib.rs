@@ -6,6 +6,7 @@
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
 mod allocator;
+mod edge;
 mod identity;
 mod namespace;
 mod need;
@@ -16,6 +17,7 @@ mod sight;
 mod table;
 
 pub use allocator::ALLOCATOR_VARIABLES;
+pub use edge::{Edge, edges};
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE, STATIC_IDS};
 pub use namespace::Namespace;
 pub use need::Need;
@@ -23,7 +25,7 @@ pub use place::{Access, Place, PlaceRow};
 pub use process::{MACHINE_LACKS_FILE_NAME, Process, SOCKET_BACKLOG, UnknownProcess};
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use sight::{Hidden, Sight};
-pub use table::{Edge, PROCESSES, edges, row};
+pub use table::{PROCESSES, row};
 
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,8 @@ pub enum Process {
     SyncLoop,
     /// Asks programs of the node for credentials of registries.
     CredentialProvider,
+    /// The only one that talks to the API server.
+    ApiGateway,
 }
 
 /// File name, below `<run-dir>`, of what the machine does not give the services of the bundle,
@@ -44,8 +46,9 @@ impl Process {
     ];
 
     /// All of them, in the order in which the supervisor starts them: those of every node,
-    /// and credential-provider where the node's configuration names any program for it.
-    pub const ALL: [Process; 8] = [
+    /// credential-provider where the node's configuration names any program for it, and
+    /// api-gateway where it names an API server.
+    pub const ALL: [Process; 9] = [
         Process::Supervisor,
         Process::PodWorkerPool,
         Process::StatusSyncer,
@@ -54,6 +57,7 @@ impl Process {
         Process::ConfigSourcer,
         Process::SyncLoop,
         Process::CredentialProvider,
+        Process::ApiGateway,
     ];
 
     /// Name of the process, its binary, its socket and its state directory.
@@ -68,6 +72,7 @@ impl Process {
             Process::StatusSyncer => "status-syncer",
             Process::SyncLoop => "sync-loop",
             Process::CredentialProvider => "credential-provider",
+            Process::ApiGateway => "api-gateway",
         }
     }
 

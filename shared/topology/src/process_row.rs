@@ -57,6 +57,10 @@ pub struct ProcessRow {
     pub root: bool,
     /// The capabilities that it keeps, with a reason each.
     pub capabilities: &'static [(Capability, &'static str)],
+    /// Whether its configuration has secrets, in a file that nobody else reads.
+    pub has_secrets: bool,
+    /// What it gets of the supervisor's own environment, beside what all get.
+    pub environment: &'static [&'static str],
     /// What it opens by path once it is sealed; nothing else.
     pub opens: &'static [PlaceRow],
     /// What else it needs of the kernel, with a reason each.

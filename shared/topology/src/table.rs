@@ -18,6 +18,22 @@ const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc, Namespace::Mount];
 /// Of who mounts what containers see.
 const WITH_MOUNTS_OF_THE_NODE: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
 
+/// Whom to trust.
+const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// What programs get: where commands and proxies are, and whom to trust.
+const PROGRAM_VARIABLES: &[&str] = &[
+    "PATH",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+];
+
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
 
@@ -89,6 +105,8 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to put the others into those of mounts, which changes their root directory",
             ),
         ],
+        has_secrets: false,
+        environment: &[],
         opens: &[
             write(
                 Place::RunDirectory,
@@ -113,7 +131,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             (Need::Mounts, "so that pod-worker-pool can, which it starts"),
             (
                 Need::Internet,
-                "so that prober and config-sourcer can, which it starts",
+                "so that prober, config-sourcer and api-gateway can, which it starts",
             ),
             (
                 Need::FileEvents,
@@ -170,6 +188,8 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to end what is left in the cgroup of a pod that is gone",
             ),
         ],
+        has_secrets: false,
+        environment: &[],
         opens: &[
             write(
                 Place::RunDirectory,
@@ -266,15 +286,17 @@ pub const PROCESSES: &[ProcessRow] = &[
     },
     ProcessRow {
         process: Process::StatusSyncer,
-        job: "turns observations into PodStatus; keeps events",
+        job: "turns observations into PodStatus and reports it; the Node; keeps events",
         user: "bulkhead-status-syncer",
         static_id: 60_802,
         root: false,
         capabilities: &[],
+        has_secrets: false,
+        environment: &[],
         opens: &[
             write(
                 Place::RunDirectory,
-                "to reach pod-worker-pool and tell that it lives",
+                "to reach pod-worker-pool and api-gateway, and tell that it lives",
             ),
             write(Place::OwnState, "to keep published statuses"),
         ],
@@ -311,6 +333,8 @@ pub const PROCESSES: &[ProcessRow] = &[
         static_id: 60_803,
         root: false,
         capabilities: &[],
+        has_secrets: false,
+        environment: &[],
         opens: &[write(
             Place::RunDirectory,
             "to reach pod-worker-pool and tell that it lives",
@@ -337,6 +361,8 @@ pub const PROCESSES: &[ProcessRow] = &[
         static_id: 60_804,
         root: false,
         capabilities: &[],
+        has_secrets: false,
+        environment: &[],
         opens: &[
             write(
                 Place::RunDirectory,
@@ -362,13 +388,18 @@ pub const PROCESSES: &[ProcessRow] = &[
     },
     ProcessRow {
         process: Process::ConfigSourcer,
-        job: "pods from files and HTTP, validated and merged into one stream",
+        job: "pods from the API server, files and HTTP, merged into one stream",
         user: "bulkhead-config-sourcer",
         static_id: 60_805,
         root: false,
         capabilities: &[],
+        has_secrets: true,
+        environment: &CERTIFICATE_VARIABLES,
         opens: &[
-            write(Place::RunDirectory, "to tell that it lives"),
+            write(
+                Place::RunDirectory,
+                "to reach api-gateway and tell that it lives",
+            ),
             read(Place::Manifests, "to read them when they change"),
             read(
                 Place::LocalObjects,
@@ -405,6 +436,11 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Process(Process::PodWorkerPool)],
                 budget: budget(64, "an object for each volume that is made, and a stream"),
             },
+            ServiceRow {
+                service: "bulkhead.v1.Services",
+                callers: &[Caller::Process(Process::PodWorkerPool)],
+                budget: STREAM,
+            },
         ],
         backoff_cap: Duration::from_secs(10),
         // 32 MiB of them may be objects, twice while they are read again.
@@ -421,6 +457,8 @@ pub const PROCESSES: &[ProcessRow] = &[
         static_id: 60_806,
         root: false,
         capabilities: &[],
+        has_secrets: false,
+        environment: &[],
         opens: &[
             write(
                 Place::RunDirectory,
@@ -450,6 +488,8 @@ pub const PROCESSES: &[ProcessRow] = &[
         static_id: 60_807,
         root: false,
         capabilities: &[],
+        has_secrets: true,
+        environment: PROGRAM_VARIABLES,
         opens: &[
             write(Place::RunDirectory, "to tell that it lives"),
             read(
@@ -491,6 +531,50 @@ pub const PROCESSES: &[ProcessRow] = &[
         io_weight: 50,
         oom_score_adj: -900,
     },
+    ProcessRow {
+        process: Process::ApiGateway,
+        job: "the only one that talks to the API server; holds the node's credentials for it",
+        user: "bulkhead-api-gateway",
+        static_id: 60_808,
+        root: false,
+        capabilities: &[],
+        has_secrets: true,
+        environment: &[],
+        opens: &[
+            write(Place::RunDirectory, "to tell that it lives"),
+            read(Place::NameResolution, "to find the API server"),
+        ],
+        needs: &[(Need::Internet, "to reach the API server")],
+        namespaces: WITH_NETWORK,
+        sight: Sight::Listed,
+        services: &[
+            ServiceRow {
+                service: "bulkhead.v1.ApiObjects",
+                callers: &[Caller::Process(Process::ConfigSourcer)],
+                budget: STREAM,
+            },
+            ServiceRow {
+                service: "bulkhead.v1.ApiReports",
+                callers: &[Caller::Process(Process::StatusSyncer)],
+                budget: budget(
+                    64,
+                    "a stream, a status of each of some pods, the Node, the Lease and events",
+                ),
+            },
+            ServiceRow {
+                service: "bulkhead.v1.ApiConnection",
+                callers: &[Caller::Operator],
+                budget: PEOPLE,
+            },
+        ],
+        backoff_cap: Duration::from_secs(10),
+        // All pods of the node, and one list of them.
+        memory_max_bytes: 128 * MIB,
+        tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 100,
+        oom_score_adj: -980,
+    },
 ];
 
 /// The row of a process.
@@ -501,28 +585,4 @@ pub fn row(process: Process) -> &'static ProcessRow {
         .iter()
         .find(|row| row.process == process)
         .unwrap_or(&PROCESSES[0])
-}
-
-/// A permitted call: who, to whom, which service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Edge {
-    /// Who calls.
-    pub caller: Caller,
-    /// Who serves.
-    pub server: Process,
-    /// What.
-    pub service: &'static str,
-}
-
-/// All permitted calls.
-pub fn edges() -> impl Iterator<Item = Edge> {
-    PROCESSES.iter().flat_map(|row| {
-        row.services.iter().flat_map(move |service| {
-            service.callers.iter().map(move |&caller| Edge {
-                caller,
-                server: row.process,
-                service: service.service,
-            })
-        })
-    })
 }

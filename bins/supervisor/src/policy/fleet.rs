@@ -17,7 +17,7 @@ use super::machine::{Action, Event, Machine, State};
 
 /// The order of a stop: sources of work first, then who carries it out, then who
 /// reports. Containers keep running.
-pub const STOP_ORDER: [Process; 7] = [
+pub const STOP_ORDER: [Process; 8] = [
     Process::ConfigSourcer,
     Process::Prober,
     Process::Pleg,
@@ -25,6 +25,7 @@ pub const STOP_ORDER: [Process; 7] = [
     Process::PodWorkerPool,
     Process::CredentialProvider,
     Process::StatusSyncer,
+    Process::ApiGateway,
 ];
 
 /// What happened to the whole, or to a part.

@@ -41,7 +41,7 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
 }
 
 const NO_SERVER: &str = "not supported yet: there is no node API server";
-const NO_CLUSTER: &str = "not supported yet: there is no connection to an API server";
+const NO_CLUSTER: &str = "not supported yet for nodes of a cluster";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
 const NO_EFFECT: &str = "has no effect here";
 
@@ -114,19 +114,19 @@ pub const FIELDS: &[Field] = &[
     ignored("showHiddenMetricsForVersion", NO_SERVER),
     // The cluster.
     ignored("rotateCertificates", NO_CLUSTER),
-    ignored("nodeStatusUpdateFrequency", NO_CLUSTER),
-    ignored("nodeStatusReportFrequency", NO_CLUSTER),
-    ignored("nodeStatusMaxImages", NO_CLUSTER),
-    ignored("nodeLeaseDurationSeconds", NO_CLUSTER),
+    applied("nodeStatusUpdateFrequency"),
+    applied("nodeStatusReportFrequency"),
+    applied("nodeStatusMaxImages"),
+    applied("nodeLeaseDurationSeconds"),
     ignored("eventRecordQPS", NO_CLUSTER),
     ignored("eventBurst", NO_CLUSTER),
     ignored("contentType", NO_CLUSTER),
     ignored("kubeAPIQPS", NO_CLUSTER),
     ignored("kubeAPIBurst", NO_CLUSTER),
     ignored("configMapAndSecretChangeDetectionStrategy", NO_CLUSTER),
-    ignored("registerNode", NO_CLUSTER),
-    ignored("registerWithTaints", NO_CLUSTER),
-    ignored("providerID", NO_CLUSTER),
+    applied("registerNode"),
+    applied("registerWithTaints"),
+    applied("providerID"),
     ignored("podCIDR", NO_CLUSTER),
     ignored("enableControllerAttachDetach", NO_CLUSTER),
     ignored("volumePluginDir", "not supported: FlexVolume is deprecated"),

@@ -17,7 +17,7 @@ use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
 use super::problem::{Applied, Warning, WrongValue, refused};
 use super::user_namespaces;
-use super::{image_verification, memory_qos, node_shutdown};
+use super::{image_verification, memory_qos, node_object, node_shutdown};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -110,6 +110,14 @@ pub(super) struct Settings {
     shutdown_grace_period: Option<GoDuration>,
     shutdown_grace_period_critical_pods: Option<GoDuration>,
     shutdown_grace_period_by_pod_priority: Vec<node_shutdown::ByPriority>,
+    register_node: Option<bool>,
+    register_with_taints: Vec<Value>,
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    node_status_update_frequency: Option<GoDuration>,
+    node_status_report_frequency: Option<GoDuration>,
+    node_lease_duration_seconds: i32,
+    node_status_max_images: Option<i32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -170,7 +178,20 @@ impl Settings {
         config.single_process_oom_kill = self.single_process_oom_kill;
         self.eviction().apply(&mut config.eviction)?;
         self.shutdown().apply(&mut config.shutdown)?;
+        self.node_object().apply(&mut config.node_object)?;
         self.apply_logs(&mut config.logs)
+    }
+
+    fn node_object(&self) -> node_object::Given<'_> {
+        node_object::Given {
+            register: self.register_node,
+            taints: &self.register_with_taints,
+            provider_id: &self.provider_id,
+            status_update_frequency: self.node_status_update_frequency,
+            status_report_frequency: self.node_status_report_frequency,
+            lease_seconds: self.node_lease_duration_seconds,
+            max_images: self.node_status_max_images,
+        }
     }
 
     fn shutdown(&self) -> node_shutdown::Given<'_> {

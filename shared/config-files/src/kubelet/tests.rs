@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use node_config::{
-    ContainerRuntimeEndpoint, DirectoryLayout, EvictionSettings, HttpSource, UserNamespaceSettings,
+    ContainerRuntimeEndpoint, DirectoryLayout, EvictionSettings, HttpSource, NodeObjectSettings,
+    UserNamespaceSettings,
 };
 
 use super::*;
@@ -202,10 +203,40 @@ fn zero_values_of_tools_mean_the_defaults_and_warn_of_nothing() {
          fileCheckFrequency: 0s\nimageMinimumGCAge: 0s\nmaxPods: 0\nmemorySwap: {}\n\
          logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"\"}}, verbosity: 0}\n\
          shutdownGracePeriod: 0s\nstaticPodPath: null\nclusterDNS: []\ncgroupDriver: \"\"\n\
-         syncFrequency: 0s\nregisterNode: false\nfailSwapOn: false\n",
+         syncFrequency: 0s\nfailSwapOn: false\n",
     );
     assert_eq!(config, defaults());
     assert_eq!(applied(""), defaults());
+}
+
+#[test]
+fn the_node_is_registered_and_reported_as_the_file_says() {
+    let config = applied(
+        "registerNode: false\nproviderID: p://1\nnodeLeaseDurationSeconds: 80\n\
+         nodeStatusUpdateFrequency: 20s\nnodeStatusMaxImages: -1\n\
+         registerWithTaints: [{key: a, value: b, effect: NoSchedule, timeAdded: null}]\n",
+    );
+    let expected = NodeObjectSettings {
+        register: false,
+        taints: vec!["a=b:NoSchedule".parse().unwrap()],
+        provider_id: "p://1".to_owned(),
+        status_update_frequency: Duration::from_secs(20),
+        status_report_frequency: Duration::from_secs(20),
+        lease_seconds: 80,
+        max_images: None,
+    };
+    assert_eq!(config.node_object, expected);
+    for (text, field) in [
+        (
+            "registerWithTaints: [{key: a, effect: Never}]\n",
+            "registerWithTaints[0]",
+        ),
+        ("nodeLeaseDurationSeconds: -1\n", "nodeLeaseDurationSeconds"),
+        ("nodeStatusMaxImages: -2\n", "nodeStatusMaxImages"),
+    ] {
+        let error = apply(text).unwrap_err();
+        assert!(error.contains(field), "{error}");
+    }
 }
 
 #[test]
