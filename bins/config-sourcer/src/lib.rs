@@ -1,17 +1,21 @@
-//! config-sourcer: the pods that should run on this node, from its manifest path
-//! and a URL, validated and merged into one stream.
+//! config-sourcer: the pods that should run on this node, from the API server, its manifest
+//! path and a URL, merged into one stream.
 //!
-//! Two loops in one task deliver into one publication; consumers watch it:
+//! Three loops in one task deliver into one publication; consumers watch it:
 //!
 //! ```text
 //!  manifest path --watcher--> file_source --\                    /--> WatchPods (server)
 //!                 reader      (files)        >-- publication ---<
-//!  URL ---http_client-------> http_source --/    (latest state)  \--> GetPod (pods)
+//!  URL ---http_client-------> http_source --|    (latest state)  \--> GetPod (pods)
+//!  api-gateway -------------> api_source ---/
 //! ```
 //!
 //! ConfigMaps and Secrets come from a directory of their own: `object_directory` reads it,
 //! `object_set` decides, `object_source` publishes, and `objects` serves them. They are in
 //! memory only.
+//!
+//! Services of the cluster are passed on by `services`, what pod-worker-pool needs of the Node
+//! by `node`.
 //!
 //! - `files` and `snapshot` decide, and are pure;
 //! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
@@ -24,10 +28,12 @@
 //! How files are read is in `manifest-files`, what a manifest means in
 //! `pod-validation`; `bulkhead check` shares both.
 
+mod api_source;
 mod file_source;
 mod files;
 mod http_client;
 mod http_source;
+mod node;
 mod object_directory;
 mod object_set;
 mod object_source;
@@ -36,6 +42,7 @@ mod pods;
 mod publication;
 mod reader;
 mod server;
+mod services;
 mod shell;
 mod snapshot;
 mod tls;

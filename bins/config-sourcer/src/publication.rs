@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bulkhead_api::v1::ApiNode;
 use pod::PodSource;
 use tokio::sync::watch;
 
@@ -15,7 +16,7 @@ use crate::snapshot::{PodSet, Problem};
 const MAX_PROBLEMS: usize = 256;
 
 /// What a source has delivered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SourceState {
     /// Whether it has delivered since this process started, so that what is
     /// missing is gone.
@@ -24,6 +25,8 @@ pub(crate) struct SourceState {
     pub pods: Arc<PodSet>,
     /// What is wrong with it.
     pub problems: Arc<Vec<Problem>>,
+    /// What it says of the Node, once it has: of the API server alone.
+    pub node: Option<Arc<ApiNode>>,
 }
 
 /// All configured sources.
@@ -72,6 +75,20 @@ impl Publication {
             .unwrap_or_default()
     }
 
+    /// Sets what a source says of the Node.
+    pub(crate) fn set_node(&self, source: PodSource, node: ApiNode) {
+        self.state.send_if_modified(|state| {
+            let before = state.get(&source).cloned().unwrap_or_default();
+            let node = Some(Arc::new(node));
+            let is_changed = before.node != node;
+            if is_changed {
+                let after = SourceState { node, ..before };
+                Arc::make_mut(state).insert(source, after);
+            }
+            is_changed
+        });
+    }
+
     /// Sets the state of a source. Without `pods` those that are known stay.
     pub(crate) fn set(
         &self,
@@ -97,6 +114,7 @@ impl Publication {
                     _ => Arc::clone(&before.pods),
                 },
                 problems: Arc::new(problems),
+                node: before.node.clone(),
             };
             report(source, &before, &after);
             let changed = before != after;
@@ -118,7 +136,7 @@ pub(crate) fn summary(state: &State, of_objects: &[Problem]) -> String {
     };
     let mut parts: Vec<String> = state.iter().map(of_source).collect();
     if parts.is_empty() {
-        parts.push("neither staticPodPath nor staticPodURL is given".to_owned());
+        parts.push("neither staticPodPath nor staticPodURL nor --kubeconfig is given".to_owned());
     }
     if !of_objects.is_empty() {
         parts.push("objects".to_owned() + &told(of_objects));
@@ -165,9 +183,15 @@ fn report(source: PodSource, before: &SourceState, after: &SourceState) {
     }
     if after.ready && !before.ready {
         tracing::info!(%source, pods = after.pods.len(), "source is ready");
-    } else if after.pods != before.pods {
+    } else if versions(after).ne(versions(before)) {
         tracing::info!(%source, pods = after.pods.len(), "pods changed");
     }
+}
+
+/// Which pods in which versions: a status makes no other one.
+fn versions(state: &SourceState) -> impl Iterator<Item = (&str, &str)> {
+    let pods = state.pods.iter();
+    pods.map(|(uid, pod)| (uid.as_str(), pod.hash()))
 }
 
 #[cfg(test)]
@@ -180,7 +204,7 @@ mod tests {
         let line = |publication: &Publication| summary(&publication.watch().borrow(), &[]);
         assert_eq!(
             line(&none),
-            "neither staticPodPath nor staticPodURL is given"
+            "neither staticPodPath nor staticPodURL nor --kubeconfig is given"
         );
         let both = Publication::new("boot", [PodSource::File, PodSource::Http]);
         assert_eq!(
@@ -199,7 +223,7 @@ mod tests {
         assert!(line(&both).starts_with(expected), "{}", line(&both));
         let of_objects = [Problem::new("/o/a", "x")];
         let line = summary(&none.watch().borrow(), &of_objects);
-        let expected = "neither staticPodPath nor staticPodURL is given; objects, problem: /o/a: x";
+        let expected = "neither staticPodPath nor staticPodURL nor --kubeconfig is given; objects, problem: /o/a: x";
         assert_eq!(line, expected);
     }
 

@@ -31,6 +31,7 @@ enum Outgoing {
     End(PodSource),
     Gone(PodSource, String),
     Problems(PodSource, Arc<Vec<Problem>>),
+    Node(Arc<v1::ApiNode>),
 }
 
 /// One consumer and what it knows.
@@ -54,6 +55,7 @@ impl Consumer {
             told: BTreeMap::new(),
             waiting: VecDeque::from([Outgoing::Sources(now.keys().copied().collect())]),
         };
+        now.values().for_each(|state| consumer.tell_node(state));
         for (source, state) in now.iter() {
             consumer.tell_snapshot(*source, state);
             if !state.problems.is_empty() {
@@ -84,6 +86,12 @@ impl Consumer {
         }
     }
 
+    /// Before the pods, which are judged by it.
+    fn tell_node(&mut self, state: &SourceState) {
+        let node = state.node.iter().cloned().map(Outgoing::Node);
+        self.waiting.extend(node);
+    }
+
     fn tell_snapshot(&mut self, source: PodSource, state: &SourceState) {
         self.waiting.push_back(Outgoing::Begin(source, state.ready));
         let pods = state.pods.values().cloned().map(Outgoing::Pod);
@@ -93,6 +101,9 @@ impl Consumer {
 
     fn tell_difference(&mut self, source: PodSource, state: &SourceState) {
         let told = self.told.insert(source, state.clone()).unwrap_or_default();
+        if told.node != state.node {
+            self.tell_node(state);
+        }
         if state.ready && !told.ready {
             self.tell_snapshot(source, state);
         } else if !same(&told.pods, &state.pods) {
@@ -158,6 +169,7 @@ fn message(outgoing: Outgoing) -> Message {
             source: source.to_string(),
             problems: problems.iter().map(source_problem).collect(),
         }),
+        Outgoing::Node(node) => Message::Node(Arc::unwrap_or_clone(node)),
     }
 }
 

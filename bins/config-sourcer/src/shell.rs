@@ -1,10 +1,11 @@
-//! The process: both sources and the server, until shutdown.
+//! The process: the sources and the server, until shutdown.
 
 use std::convert::Infallible;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
 use bulkhead_api::v1::objects_server::ObjectsServer;
 use bulkhead_api::v1::pods_server::PodsServer;
+use bulkhead_api::v1::services_server::ServicesServer;
 use futures_util::future;
 use ipc::limits::{MAX_OBJECT_MESSAGE_BYTES, MAX_POD_MESSAGE_BYTES};
 use pod::PodSource;
@@ -13,11 +14,13 @@ use process::{Context, Lifecycle};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use crate::api_source::ApiSource;
 use crate::file_source::FileSource;
 use crate::http_source::HttpSource;
 use crate::object_directory::Owner;
 use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
+use crate::services::{self, ServicePublication};
 use crate::snapshot::Problem;
 
 /// Largest request that is only a question.
@@ -41,6 +44,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
     let configured = [
         config.static_pod_path.is_some().then_some(PodSource::File),
         config.static_pod_url.is_some().then_some(PodSource::Http),
+        config.api_server.is_some().then_some(PodSource::Api),
     ];
     let publication = Publication::new(&context.boot_id, configured.into_iter().flatten());
     let node = ManifestNode {
@@ -60,6 +64,11 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         let clock = context.clock.clone();
         HttpSource::new(source.clone(), node.clone(), clock, publication.clone())
     });
+    let api = config.api_server.is_some();
+    let services = ServicePublication::new(publication.clone());
+    let following_services =
+        api.then(|| services::follow(context.network.clone(), services.clone()));
+    let api = api.then(|| ApiSource::new(context.network.clone(), publication.clone()));
     let objects_path = config.local_objects_path.clone();
     let objects = ObjectPublication::new(objects_path.is_some());
     let objects_of_files = objects_path.map(|path| {
@@ -75,7 +84,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         context.process,
         context.identities,
         context.listener,
-        routes(publication, objects.clone()),
+        routes(publication, objects.clone(), services),
         context.lifecycle.shutdown(),
     );
     context.lifecycle.ready();
@@ -87,19 +96,27 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         never = shown => match never {},
         never = optional(files.map(FileSource::run)) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
+        never = optional(api.map(ApiSource::run)) => match never {},
+        never = optional(following_services) => match never {},
         never = optional(objects_of_files.map(ObjectSource::run)) => match never {},
     }
 }
 
-fn routes(publication: Publication, objects: ObjectPublication) -> Routes {
+fn routes(
+    publication: Publication,
+    objects: ObjectPublication,
+    services: ServicePublication,
+) -> Routes {
     let pods = PodsServer::new(publication.clone())
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_POD_MESSAGE_BYTES);
     let objects = ObjectsServer::new(objects)
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_OBJECT_MESSAGE_BYTES);
+    let services = ServicesServer::new(services).max_decoding_message_size(MAX_QUESTION_BYTES);
     Routes::new(ConfigSourcerServer::new(publication))
         .add_service(pods)
+        .add_service(services)
         .add_service(objects)
 }
 

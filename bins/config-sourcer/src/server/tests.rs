@@ -61,6 +61,7 @@ fn describe(message: Message) -> String {
                 .collect();
             format!("problems {} {}", problems.source, texts.join(" "))
         }
+        Message::Node(node) => format!("node {}", node.exists),
     }
 }
 
@@ -87,6 +88,28 @@ async fn a_consumer_begins_with_a_snapshot_of_each_source() {
             "end http",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_comes_before_the_pods_and_again_when_it_changes() {
+    let publication = publication();
+    let mut before = Consumer::new(&publication);
+    read(&mut before);
+    let node = |label: &str| v1::ApiNode {
+        exists: true,
+        labels: [(label.to_owned(), String::new())].into(),
+        ..v1::ApiNode::default()
+    };
+    publication.set_node(PodSource::File, node("a"));
+    publication.set(PodSource::File, true, pods(&[("1", "i")]), Vec::new());
+    let expected = ["node true", "begin file true", "pod 1", "end file"];
+    assert_eq!(read(&mut before), expected);
+    let mut after = Consumer::new(&publication);
+    assert_eq!(read(&mut after)[1..5], expected);
+    publication.set_node(PodSource::File, node("a"));
+    assert_eq!(read(&mut before), [""; 0]);
+    publication.set_node(PodSource::File, node("b"));
+    assert_eq!(read(&mut before), ["node true"]);
 }
 
 #[tokio::test(start_paused = true)]
