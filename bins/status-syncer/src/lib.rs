@@ -3,11 +3,12 @@
 //!
 //! One task, the main loop (`shell`), owns all state; two services hand it
 //! their calls. `status` is the pure computation, `registry` the pure state,
-//! `publication` the seam behind which an API server will be.
+//! `publication` what is published, and `api` reports that to the API server.
 //!
 //! What does not live here: the decision what becomes of a pod (sync-loop) and
 //! everything that acts on containers (pod-worker-pool).
 
+mod api;
 mod events;
 mod observations;
 mod publication;

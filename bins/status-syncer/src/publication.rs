@@ -11,13 +11,17 @@ use pod::PodDocument;
 pub struct PublishedPod {
     /// core/v1 Pod without its spec, status as computed.
     pub document: PodDocument,
+    /// The pod as it is to run, once the pool has sent it. Not saved.
+    pub desired: Option<PodDocument>,
     /// What the pod's worker last did, for people. Not saved.
     pub worker: WorkerNotes,
 }
 
-/// What a pod's worker last did, for people.
+/// How a pod's worker stands, and what it last did, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerNotes {
+    /// How far it is; unspecified before the pool has said so.
+    pub phase: v1::WorkerPhase,
     /// What its last plan was and why.
     pub last_plan: String,
     /// Error of its last sync, or empty.
@@ -36,6 +40,7 @@ impl WorkerNotes {
             text
         };
         WorkerNotes {
+            phase: observation.phase(),
             last_plan: note(&observation.last_plan),
             sync_error: note(&observation.sync_error),
         }
@@ -54,7 +59,7 @@ impl PublishedPod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The pod has a new status.
-    Set(PublishedPod),
+    Set(Box<PublishedPod>),
     /// The pod with this UID is gone for good.
     Removed(String),
 }
@@ -81,7 +86,7 @@ impl Publisher for LocalReaders {
     fn publish(&mut self, change: &Change) {
         match change {
             Change::Set(pod) => {
-                self.0.set(pod.uid().to_owned(), pod.clone());
+                self.0.set(pod.uid().to_owned(), (**pod).clone());
             }
             Change::Removed(uid) => {
                 self.0.remove(uid);
@@ -96,6 +101,7 @@ impl From<&PublishedPod> for v1::PodStatusEntry {
             pod: Some(pod.document.to_message()),
             last_plan: pod.worker.last_plan.clone(),
             sync_error: pod.worker.sync_error.clone(),
+            ..v1::PodStatusEntry::default()
         }
     }
 }

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
-use pod::core::{Pod, PodStatus};
+use pod::core::{Pod, PodCondition, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodIdentity, PodSource, node_shutdown};
 
@@ -73,11 +73,15 @@ pub(crate) struct KnownPods {
 pub(crate) struct Registry {
     pods: BTreeMap<String, Entry>,
     verdicts: Verdicts,
+    held: HeldConditions,
     pool: PoolView,
     changed: BTreeSet<String>,
     removed: BTreeSet<String>,
     unsaved: bool,
 }
+
+/// The conditions that the API server holds, by UID of the pod.
+type HeldConditions = BTreeMap<String, Vec<PodCondition>>;
 
 /// One pod.
 #[derive(Debug)]
@@ -164,7 +168,7 @@ impl Registry {
         let observation = entry.observation.get_or_insert_default();
         observation.set_phase(WorkerPhase::Finished);
         entry.worker = Some((self.pool.boot_id.clone(), WorkerPhase::Finished));
-        let renewal = entry.compute(&self.verdicts, now);
+        let renewal = entry.compute((&self.verdicts, self.held.get(uid)), now);
         self.note(uid.to_owned(), renewal);
     }
 
@@ -211,7 +215,7 @@ impl Registry {
         }
         entry.worker = Some((boot_id, observation.phase()));
         entry.observation = Some(observation);
-        let renewal = entry.compute(&self.verdicts, now.wall);
+        let renewal = entry.compute((&self.verdicts, self.held.get(&uid)), now.wall);
         self.note(uid, renewal);
         Ok(())
     }
@@ -234,7 +238,31 @@ impl Registry {
             .collect();
         for uid in news {
             if let Some(entry) = self.pods.get_mut(uid) {
-                let renewal = entry.compute(&self.verdicts, now);
+                let renewal = entry.compute((&self.verdicts, self.held.get(uid)), now);
+                self.note(uid.to_owned(), renewal);
+            }
+        }
+    }
+
+    /// The API server holds these conditions of a pod, or has the pod no more.
+    pub(crate) fn set_held(
+        &mut self,
+        uid: &str,
+        conditions: Option<Vec<PodCondition>>,
+        now: UnixNanos,
+    ) {
+        let Some(conditions) = conditions else {
+            self.held.remove(uid);
+            return;
+        };
+        if self.held.len() >= ipc::limits::MAX_PODS {
+            // Of some nobody heard that they are gone.
+            self.held.retain(|uid, _| self.pods.contains_key(uid));
+        }
+        if self.held.get(uid) != Some(&conditions) {
+            self.held.insert(uid.to_owned(), conditions);
+            if let Some(entry) = self.pods.get_mut(uid) {
+                let renewal = entry.compute((&self.verdicts, self.held.get(uid)), now);
                 self.note(uid.to_owned(), renewal);
             }
         }
@@ -307,7 +335,7 @@ impl Registry {
                 .pods
                 .get(&uid)
                 .and_then(|entry| entry.published.clone());
-            changes.extend(published.map(Change::Set));
+            changes.extend(published.map(|it| Change::Set(Box::new(it))));
         }
         changes
     }
@@ -357,6 +385,7 @@ impl Registry {
         for uid in gone.collect::<Vec<String>>() {
             self.pods.remove(&uid);
             self.verdicts.remove_pod(&uid);
+            self.held.remove(&uid);
             self.changed.remove(&uid);
             self.removed.insert(uid);
             self.unsaved = true;
@@ -411,7 +440,11 @@ impl Entry {
     }
 
     /// Computes the status anew, if the pod is known.
-    fn compute(&mut self, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
+    fn compute(
+        &mut self,
+        (verdicts, held): (&Verdicts, Option<&Vec<PodCondition>>),
+        now: UnixNanos,
+    ) -> Renewal {
         let Some(Ok(pod)) = self.pod.as_ref().map(PodDocument::decode) else {
             return Renewal::Nothing;
         };
@@ -424,6 +457,7 @@ impl Entry {
             observation,
             verdicts,
             published,
+            held: held.map(Vec::as_slice),
             now,
         });
         self.publish(&pod)
@@ -439,11 +473,17 @@ impl Entry {
         let worker = observation.map(WorkerNotes::of).unwrap_or_default();
         let renewal = match &self.published {
             Some(published) if published.document != document => Renewal::Status,
-            Some(published) if published.worker != worker => Renewal::Notes,
+            Some(published) if published.worker != worker || published.desired != self.pod => {
+                Renewal::Notes
+            }
             Some(_) => return Renewal::Nothing,
             None => Renewal::Status,
         };
-        self.published = Some(PublishedPod { document, worker });
+        self.published = Some(PublishedPod {
+            document,
+            desired: self.pod.clone(),
+            worker,
+        });
         renewal
     }
 

@@ -12,10 +12,13 @@ use futures_util::{Stream, StreamExt, stream};
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use ipc::{FeedItem, FeedWatch, StateEvent, StateHub};
 use pod::PodSource;
-use tokio::sync::{mpsc, oneshot};
+use pod::core::PodCondition;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use crate::api::{AwaitedReports, ToldHealth};
 use crate::publication::PublishedPod;
 use crate::registry::{KnownPods, Refusal};
 
@@ -29,6 +32,9 @@ pub(crate) enum Command {
     ),
     ReportEvents(v1::ReportEventsRequest, oneshot::Sender<()>),
     Retain(KnownPods, oneshot::Sender<Result<(), Refusal>>),
+    /// The API server holds these conditions of the pod with this UID, or has it no more.
+    /// Nobody waits for that.
+    SetHeld(String, Option<Vec<PodCondition>>),
     RecentEvents(Option<String>, oneshot::Sender<RecentEvents>),
 }
 
@@ -45,6 +51,8 @@ pub(crate) struct Service {
     pub(crate) boot_id: String,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) statuses: StateHub<String, PublishedPod>,
+    pub(crate) awaited: AwaitedReports,
+    pub(crate) health: watch::Sender<ToldHealth>,
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -110,6 +118,17 @@ impl StatusReports for Service {
         }))
     }
 
+    async fn set_node_health(
+        &self,
+        request: Request<v1::SetNodeHealthRequest>,
+    ) -> Result<Response<v1::SetNodeHealthResponse>, Status> {
+        let told = (request.into_inner(), Instant::now());
+        self.health.send_replace(Some(told));
+        Ok(Response::new(v1::SetNodeHealthResponse {
+            boot_id: self.boot_id.clone(),
+        }))
+    }
+
     async fn report_events(
         &self,
         request: Request<v1::ReportEventsRequest>,
@@ -155,10 +174,19 @@ impl Statuses for Service {
         let answer = |message| v1::ListPodStatusesResponse {
             message: Some(message),
         };
-        let messages = self.statuses.subscribe().into_stream().filter_map(|event| {
+        let awaited = self.awaited.clone();
+        let messages = self.statuses.subscribe().into_stream();
+        let messages = messages.filter_map(move |event| {
             std::future::ready(match event {
                 StateEvent::SnapshotBegin => None,
-                StateEvent::Item(_, pod) => Some(StatusMessage::Entry((&pod).into())),
+                StateEvent::Item(_, pod) => {
+                    let identity = pod.document.identity();
+                    let awaited = awaited.told(identity.namespace(), identity.name());
+                    Some(StatusMessage::Entry(v1::PodStatusEntry {
+                        awaited_report: awaited,
+                        ..(&pod).into()
+                    }))
+                }
                 StateEvent::SnapshotEnd => Some(StatusMessage::SnapshotComplete(true)),
                 StateEvent::Removed(uid) => Some(StatusMessage::RemovedPodUid(uid)),
             })

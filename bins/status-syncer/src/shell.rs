@@ -7,6 +7,7 @@
 //! is tried again. Changes of a short window are saved together; the window grows with
 //! the time that saving takes, so that a slow disk costs latency and is not kept busy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -17,14 +18,15 @@ use node_config::NodeConfig;
 use pod::PodDocument;
 use process::{Context, Lifecycle};
 use state_file::{Saver, Saving, StateFileError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
+use crate::api::{self, AwaitedReports, Reporting};
 use crate::events::EventLog;
 use crate::observations::{News, Observations};
 use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
-use crate::registry::{Now, Registry};
+use crate::registry::{KnownPods, Now, Registry};
 use crate::service::{Command, RecentEvents, Service};
 use crate::store::Store;
 
@@ -88,14 +90,21 @@ async fn serve_saving(
     let readers = LocalReaders::default();
     let statuses = readers.hub().clone();
     let (commands, received) = mpsc::channel(COMMAND_QUEUE);
+    let awaited = AwaitedReports::default();
+    let (health, told_health) = watch::channel(None);
     let service = Service {
         boot_id: context.boot_id.clone(),
-        commands,
+        commands: commands.clone(),
         statuses,
+        awaited: awaited.clone(),
+        health,
     };
     let shutdown = context.lifecycle.shutdown();
     let observations = Observations::subscribe(&context);
-    let mut syncer = Syncer::new(&context, vec![Box::new(readers)], saver);
+    let mut syncer = Syncer::new(&context, vec![Box::new(readers.clone())], saver);
+    let (events, known) = (syncer.feed.subscribe(), syncer.known.subscribe());
+    let reporting = Reporting::of(&context, awaited, told_health);
+    let reporting = Box::pin(api::report(reporting, readers, events, known, commands));
     syncer.restore(saved);
 
     let serving = ipc::serve(
@@ -119,6 +128,7 @@ async fn serve_saving(
     tokio::select! {
         result = working => result,
         never = writer.run() => match never {},
+        never = reporting => match never {},
     }
 }
 
@@ -129,6 +139,8 @@ struct Syncer {
     registry: Registry,
     events: EventLog,
     feed: Feed<v1::Event>,
+    /// The pods that sync-loop knows, since it has said so.
+    known: watch::Sender<Option<Arc<KnownPods>>>,
     saver: Saver<(), Vec<PodDocument>>,
     publishers: Vec<Box<dyn Publisher>>,
     progress: Progress,
@@ -179,6 +191,7 @@ impl Syncer {
             registry: Registry::default(),
             events: EventLog::default(),
             feed: Feed::new(EVENT_FEED),
+            known: watch::Sender::new(None),
             saver,
             publishers,
             progress: Progress::Clean,
@@ -249,7 +262,14 @@ impl Syncer {
                 let _ = answer.send(());
             }
             Command::Retain(known, answer) => {
-                let _ = answer.send(self.registry.retain(&known, now.since_boot));
+                let retained = self.registry.retain(&known, now.since_boot);
+                if retained.is_ok() {
+                    self.known.send_replace(Some(Arc::new(known)));
+                }
+                let _ = answer.send(retained);
+            }
+            Command::SetHeld(uid, conditions) => {
+                self.registry.set_held(&uid, conditions, now.wall);
             }
             Command::RecentEvents(pod_uid, answer) => {
                 let recent = self.events.recent(pod_uid.as_deref());

@@ -17,6 +17,7 @@ mod resources;
 mod tests;
 mod time;
 
+pub(crate) use conditions::OWNED as OWNED_CONDITIONS;
 pub(crate) use containers::{is_newest, runtime_id};
 pub use input::StatusInput;
 pub(crate) use messages::bound_observation;
@@ -36,6 +37,7 @@ pub fn pod_status(input: StatusInput<'_>) -> PodStatus {
         pod,
         observation,
         published,
+        held,
         now,
         ..
     } = input;
@@ -51,11 +53,13 @@ pub fn pod_status(input: StatusInput<'_>) -> PodStatus {
         pod,
         &status,
         base,
+        held,
         (observation, now),
     ));
     addresses::set_addresses(pod, observation, base, &mut status);
     status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
     status.start_time = Some(start_time(observation, base, now));
+    status.observed_generation = pod.metadata.generation;
     messages::bound_messages(&mut status);
     status
 }
@@ -88,6 +92,7 @@ pub fn rejected_status(
         status.message = Some(format!("{REJECTED}{message}"));
     }
     status.start_time.get_or_insert_with(|| api_time(now));
+    status.observed_generation = pod.metadata.generation;
     status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
     messages::bound_messages(&mut status);
     status

@@ -62,6 +62,7 @@ impl Store {
             match PodDocument::from_json(json, source) {
                 Ok((document, _)) => Some(PublishedPod {
                     document,
+                    desired: None,
                     worker: WorkerNotes::default(),
                 }),
                 Err(error) => {
@@ -103,6 +104,7 @@ mod tests {
         let document = PodDocument::encode(&pod, PodSource::File).unwrap();
         PublishedPod {
             document,
+            desired: None,
             worker: WorkerNotes::default(),
         }
     }

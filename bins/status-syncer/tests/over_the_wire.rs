@@ -81,6 +81,13 @@ impl Observations for FakePool {
         Ok(Response::new(Box::pin(messages.map(answer))))
     }
 
+    async fn get_node_facts(
+        &self,
+        _: Request<v1::GetNodeFactsRequest>,
+    ) -> Result<Response<v1::NodeFacts>, Status> {
+        Ok(Response::new(v1::NodeFacts::default()))
+    }
+
     async fn get_observed_pod(
         &self,
         request: Request<v1::GetPodRequest>,

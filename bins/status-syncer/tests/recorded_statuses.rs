@@ -250,6 +250,7 @@ impl<'a> Story<'a> {
             observation,
             verdicts: &self.verdicts,
             published,
+            held: None,
             now: UnixNanos(at * 1_000_000_000 + 999),
         })
     }

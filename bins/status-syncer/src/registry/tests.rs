@@ -467,6 +467,31 @@ fn a_rejected_pod_stays_rejected_over_restarts() {
 }
 
 #[test]
+fn a_condition_that_others_set_is_published_at_once() {
+    let mut test = Test::connected();
+    let condition = |type_: &str| PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        ..PodCondition::default()
+    };
+    let told = |test: &Test, type_: &str| {
+        let json = test.json("u");
+        let conditions = json["status"]["conditions"].as_array().unwrap();
+        conditions.iter().any(|it| it["type"] == type_)
+    };
+    // Known before the pod is.
+    let now = UnixNanos(7);
+    test.registry.set_held("u", Some(vec![condition("a")]), now);
+    test.observe(with_container("u", "1", RuntimeState::Running));
+    assert!(told(&test, "a"));
+    test.registry.take_changes();
+    test.registry.set_held("u", Some(vec![condition("a")]), now);
+    assert!(!test.registry.has_changes());
+    test.registry.set_held("u", Some(vec![condition("b")]), now);
+    assert!(test.registry.has_changes() && told(&test, "b") && !told(&test, "a"));
+}
+
+#[test]
 fn a_running_pod_cannot_be_rejected() {
     let mut test = Test::connected();
     test.observe(with_container("u", "a", RuntimeState::Running));

@@ -35,7 +35,7 @@ const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The kubelet's reason where that cannot be changed now.
 const RESIZE_ERROR: &str = "Error";
 /// The conditions that this process decides; all others are kept as they are.
-const OWNED: [&str; 8] = [
+pub(crate) const OWNED: [&str; 8] = [
     READY_TO_START_CONTAINERS,
     INITIALIZED,
     READY,
@@ -71,18 +71,21 @@ impl Judgement {
     }
 }
 
-/// All conditions of a pod whose phase and container statuses are decided. One that
-/// others have set stays, and so does that of a pod which the node had to end.
+/// All conditions of a pod whose phase and container statuses are decided. Those that
+/// others have set stay as the API server holds them, or else as they were, and so does that
+/// of a pod which the node had to end.
 pub(super) fn conditions(
     pod: &Pod,
     status: &PodStatus,
     base: Option<&PodStatus>,
+    held: Option<&[PodCondition]>,
     (observation, now): (&PodObservation, UnixNanos),
 ) -> Vec<PodCondition> {
     let before = base
         .and_then(|base| base.conditions.as_deref())
         .unwrap_or_default();
-    let of_others: Vec<PodCondition> = before
+    let of_others: Vec<PodCondition> = held
+        .unwrap_or(before)
         .iter()
         .filter(|condition| !OWNED.contains(&condition.type_.as_str()))
         .cloned()
@@ -122,12 +125,16 @@ pub(super) fn conditions(
             message: Some(observation.failed_message.clone()),
             ..Judgement::holds(Some(TERMINATION_BY_KUBELET))
         };
-        all.push(condition(DISRUPTION_TARGET, judgement, None, now));
+        let old = before.iter().find(|it| it.type_ == DISRUPTION_TARGET);
+        all.push(condition(DISRUPTION_TARGET, judgement, old, now));
     }
     owned.extend(of_resize(observation));
     for (type_, judgement) in owned {
         let old = before.iter().find(|condition| condition.type_ == type_);
-        all.push(condition(type_, judgement, old, now));
+        all.push(PodCondition {
+            observed_generation: pod.metadata.generation,
+            ..condition(type_, judgement, old, now)
+        });
     }
     all
 }

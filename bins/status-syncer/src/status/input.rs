@@ -2,7 +2,7 @@
 
 use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
-use pod::core::{Pod, PodStatus};
+use pod::core::{Pod, PodCondition, PodStatus};
 
 use crate::verdicts::Verdicts;
 
@@ -17,6 +17,9 @@ pub struct StatusInput<'a> {
     pub verdicts: &'a Verdicts,
     /// What was published last, unless the pod has begun anew under its UID.
     pub published: Option<&'a PodStatus>,
+    /// The conditions that the API server holds of the pod, where that is known: those of
+    /// others stand.
+    pub held: Option<&'a [PodCondition]>,
     /// Now.
     pub now: UnixNanos,
 }

@@ -26,6 +26,7 @@ struct Node {
     observation: PodObservation,
     verdicts: Verdicts,
     published: Option<PodStatus>,
+    held: Option<Vec<PodCondition>>,
     now: i64,
 }
 
@@ -47,6 +48,7 @@ impl Node {
             },
             verdicts: Verdicts::default(),
             published: None,
+            held: None,
             now: 100,
         }
     }
@@ -141,6 +143,7 @@ impl Node {
             observation: &self.observation,
             verdicts: &self.verdicts,
             published: self.published.as_ref(),
+            held: self.held.as_deref(),
             now: UnixNanos(self.now * SECOND),
         });
         self.now += 10;

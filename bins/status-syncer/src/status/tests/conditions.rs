@@ -200,6 +200,38 @@ fn readiness_gates_hold_ready_but_not_containers_ready() {
 }
 
 #[test]
+fn what_the_api_server_holds_of_others_decides_and_is_told_as_it_is_there() {
+    let mut node = Node::new(json!({
+        "readinessGates": [{"conditionType": "example.com/gate"}],
+        "containers": [{"name": "c"}],
+    }));
+    node.running("c", "a").compute();
+    let held = |type_: &str, status: &str| PodCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        ..PodCondition::default()
+    };
+    let ready = |status: &PodStatus| condition(status, "Ready").status == "True";
+    for (conditions, expected) in [
+        (vec![held("example.com/gate", "True")], true),
+        // What it holds of this node's own is no news to it.
+        (
+            vec![held("example.com/gate", "False"), held("Ready", "True")],
+            false,
+        ),
+        (vec![held("example.com/gate", "True")], true),
+        (vec![held("other", "True")], false),
+    ] {
+        node.held = Some(conditions.clone());
+        let status = node.compute();
+        assert_eq!(ready(&status), expected, "{conditions:?}");
+        assert_eq!(condition(&status, &conditions[0].type_), &conditions[0]);
+    }
+    let all = node.compute().conditions.unwrap_or_default();
+    assert!(!all.iter().any(|it| it.type_ == "example.com/gate"));
+}
+
+#[test]
 fn a_pod_that_the_node_had_to_end_tells_so_from_then_on() {
     let mut node = Node::with_policy("Always");
     let status = node.running("c", "a").compute();
