@@ -43,6 +43,7 @@ mod workers;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bulkhead_api::v1;
 use ipc::limits::truncate;
@@ -81,6 +82,8 @@ pub(crate) struct SyncLoop {
     lifecycle: Lifecycle,
     verdicts: Verdicts,
     runtime: RuntimeHealth,
+    /// The pool says that the node does.
+    shuts_down: bool,
     work_queue: WorkQueue,
     decisions: Decisions,
     cleanups: Cleanups,
@@ -101,6 +104,7 @@ impl SyncLoop {
             lifecycle: Lifecycle::default(),
             verdicts: Verdicts::default(),
             runtime: RuntimeHealth::default(),
+            shuts_down: false,
             work_queue: WorkQueue::new(settings.sync_frequency, random),
             decisions: Decisions::default(),
             cleanups: Cleanups::default(),
@@ -115,6 +119,7 @@ impl SyncLoop {
             Event::ConfigurationStreamBegan => self.sources.stream_began(),
             Event::Configuration(message) => self.on_configuration(message),
             Event::Lifecycle(message) => self.on_lifecycle(message),
+            Event::LifecycleLost => self.lifecycle.lost(self.now.elapsed),
             Event::ProbeResult(message) => self.on_probe_result(message),
             Event::SyncTick => {
                 let due = self.work_queue.take_due(self.now.elapsed);
@@ -171,6 +176,7 @@ impl SyncLoop {
                 SourceEffect::Problem { subject, reason } => {
                     self.report(None, &subject, FAILED_MANIFEST, reason);
                 }
+                SourceEffect::Node(node) => self.admission.set_node(node),
             }
         }
         if waits_for_decision {
@@ -248,14 +254,15 @@ impl SyncLoop {
         }
     }
 
-    /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in its
-    /// status, so it is synced; an evicted pod's containers are of no use.
+    /// `HandlePodReconcile`: a status changes nothing, unless it says that the pod has ended
+    /// and something of it may run here still; an evicted pod's containers are of no use.
+    /// Readiness gates, for which a kubelet syncs a pod, are status-syncer's.
     fn reconcile(&mut self, pod: DesiredPod) {
         let (uid, source, evicted) = (pod.uid(), pod.document.source(), pod.facts.evicted);
-        let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
+        let is_ended = pod.facts.phase.is_terminal() && !self.workers.is_terminated(&uid);
         self.pods.set(pod);
-        if matters && self.admission.permits(&uid) {
-            self.dispatch(&uid, UpdateKind::Sync, Cause::Reconciled(source));
+        if is_ended && self.admission.permits(&uid) {
+            self.dispatch(&uid, UpdateKind::Update, Cause::Reconciled(source));
         }
         if evicted {
             let uid = uid.to_string();
@@ -289,7 +296,7 @@ impl SyncLoop {
     }
 
     fn on_lifecycle(&mut self, message: LifecycleMessage) {
-        for effect in self.lifecycle.on(message) {
+        for effect in self.lifecycle.on(message, self.now.elapsed) {
             match effect {
                 LifecycleEffect::PoolHeard { boot_id } => self.workers.heard_of_pool(&boot_id),
                 LifecycleEffect::Sync { pod_uids, cause } => self.sync_named(&pod_uids, &cause),
@@ -343,17 +350,12 @@ impl SyncLoop {
 
     fn on_capacity(&mut self, capacity: &v1::NodeCapacity) {
         self.note_pool(&capacity.boot_id);
+        self.shuts_down = capacity.shuts_down;
         self.admission.set_capacity(capacity);
-        if capacity.runtime_error.is_empty() {
-            if let Some(postponed) = self.runtime.answered() {
-                self.sync(&postponed, &Cause::RuntimeBack);
-                // Pods may wait to hear what runs: they need not wait for the next tick.
-                self.begin_cleanups();
-            }
-        } else {
-            let mut error = capacity.runtime_error.clone();
-            truncate(&mut error, MAX_REASON_BYTES);
-            self.runtime.failed(error);
+        if let Some(postponed) = self.runtime.heard(&capacity.runtime_error) {
+            self.sync(&postponed, &Cause::RuntimeBack);
+            // Pods may wait to hear what runs: they need not wait for the next tick.
+            self.begin_cleanups();
         }
         self.admit_pending();
         self.admission.conditions_are_old();
@@ -434,10 +436,12 @@ impl SyncLoop {
     fn admit(&mut self, uid: &Uid) {
         let now = self.now.elapsed;
         let judgement = self.admission.judge(uid, &self.pods, &self.workers, now);
-        let (Some(judgement), Some(pod)) = (judgement, self.pods.document(uid)) else {
+        let (Some(judgement), Some(desired)) = (judgement, self.pods.get(uid)) else {
             return;
         };
+        let pod = &desired.document;
         let source = pod.source();
+        let kind = UpdateKind::first(&desired.facts);
         match judgement.state {
             AdmissionState::Pending(awaited) => self.decide(uid, Outcome::Waits(awaited)),
             AdmissionState::Rejected(rejection) => {
@@ -448,9 +452,9 @@ impl SyncLoop {
                 self.tell_rejection(uid);
                 self.actions.extend(event);
             }
-            AdmissionState::Adopted => self.dispatch(uid, UpdateKind::Create, Cause::FoundRunning),
+            AdmissionState::Adopted => self.dispatch(uid, kind, Cause::FoundRunning),
             AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
-                self.dispatch(uid, UpdateKind::Create, Cause::Added(source));
+                self.dispatch(uid, kind, Cause::Added(source));
             }
         }
     }
@@ -497,14 +501,8 @@ impl SyncLoop {
             }
         }
         let wanted = (&self.sources, &self.pods);
-        let orphaned = cleanups::orphaned_statuses(wanted, &self.workers, &self.now);
+        let orphaned = cleanups::forget(wanted, &self.workers, &mut self.verdicts, &self.now);
         self.actions.extend(orphaned);
-        // Verdicts of pods that are gone: the prober that knew them may be, too.
-        if self.sources.all_delivered() {
-            let (pods, workers) = (&self.pods, &self.workers);
-            self.verdicts
-                .retain(|uid| pods.get(uid).is_some() || workers.has_worker_or_is_departed(uid));
-        }
     }
 
     /// Sends an update to the worker of a desired pod and plans its next resync.
@@ -571,12 +569,14 @@ impl SyncLoop {
     /// The loop as a whole.
     #[must_use]
     pub(crate) fn summary(&self) -> LoopSummary {
-        LoopSummary {
-            sources: status::summaries(&self.sources, &self.pods),
-            pleg: self.lifecycle.health().clone(),
-            runtime_error: self.runtime.error().to_owned(),
-            work_queue_length: self.work_queue.len(),
-        }
+        let sources = (&self.sources, &self.pods);
+        status::summary(sources, &self.lifecycle, &self.runtime, &self.work_queue)
+    }
+
+    /// How pleg and the node are. `elapsed` is the time since the start of the process.
+    #[must_use]
+    pub(crate) fn node_health(&self, elapsed: Duration) -> v1::SetNodeHealthRequest {
+        status::node_health(&self.lifecycle, self.shuts_down, elapsed)
     }
 
     /// Uids of the desired pods, or the one that is named if it is desired.

@@ -111,6 +111,8 @@ fn settings(context: &Context) -> Settings {
         node: NodeDescription {
             name: config.node_name.clone(),
             labels: config.node_labels.clone(),
+            // Until the API server has the Node nobody can have tainted it.
+            taints: Vec::new(),
             allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
         },
         max_pods: config.max_pods,

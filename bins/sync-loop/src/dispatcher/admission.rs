@@ -10,6 +10,7 @@
 
 mod checks;
 mod features;
+mod node;
 mod node_affinity;
 mod operating_system;
 mod ports;
@@ -19,6 +20,7 @@ mod rejection;
 mod resizes;
 mod resources;
 mod sysctls;
+mod taints;
 
 #[cfg(test)]
 mod tests;
@@ -28,13 +30,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_api::v1::{NodeCapacity, PendingResize, RejectPodRequest};
+use bulkhead_api::v1::{ApiNode, NodeCapacity, PendingResize, RejectPodRequest};
 use clock::UnixNanos;
 use eviction::{NodeCondition, Threshold};
 
 use checks::admit;
 use features::NodeFeatures;
-pub(crate) use node_affinity::NodeDescription;
+pub(crate) use node::NodeDescription;
 pub(crate) use records::{AdmissionRecord, AdmissionRecords};
 pub(crate) use rejection::Rejection;
 pub(crate) use resizes::Allocation;
@@ -130,7 +132,10 @@ pub(crate) struct Kept {
 /// Admission of all desired pods.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// As the API server holds it, if that is known.
     node: NodeDescription,
+    /// As it is configured.
+    configured_node: NodeDescription,
     max_pods: u32,
     kept: Kept,
     /// What the node suffers from.
@@ -157,6 +162,7 @@ impl Admission {
         records: AdmissionRecords,
     ) -> Admission {
         Admission {
+            configured_node: node.clone(),
             node,
             max_pods,
             kept,
@@ -168,6 +174,11 @@ impl Admission {
             records,
             records_changed: false,
         }
+    }
+
+    /// The Node, as the API server holds it.
+    pub(crate) fn set_node(&mut self, node: ApiNode) {
+        self.node = self.configured_node.held_as(node);
     }
 
     /// The pool told the capacity of the node; zero is none.

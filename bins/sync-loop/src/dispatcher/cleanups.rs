@@ -12,6 +12,7 @@ use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
 use super::messages::{Action, GARBAGE_COLLECTION_PERIOD, Now};
 use super::sources::Sources;
+use super::verdicts::Verdicts;
 use super::workers::Workers;
 
 /// When garbage is collected next.
@@ -89,12 +90,18 @@ pub(super) fn after_answer(
     cleanups
 }
 
-/// The statuses that may be forgotten, once it is known what there is anywhere.
-pub(super) fn orphaned_statuses(
+/// Forgets verdicts of pods that are gone. Returns which statuses status-syncer may forget, once
+/// it is known what there is anywhere.
+pub(super) fn forget(
     (sources, pods): (&Sources, &DesiredPods),
     workers: &Workers,
+    verdicts: &mut Verdicts,
     now: &Now,
 ) -> Option<Action> {
+    // The prober that knew them may be gone, too.
+    if sources.all_delivered() {
+        verdicts.retain(|uid| pods.get(uid).is_some() || workers.has_worker_or_is_departed(uid));
+    }
     Some(Action::RemoveOrphanedStatuses {
         known: workers.known_anywhere(pods)?,
         delivered: sources.delivered(),

@@ -1,5 +1,7 @@
 //! What pleg says: something happened to pods, and how it is itself.
 
+use std::time::Duration;
+
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message;
 use ipc::limits::{MAX_CONTAINER_ID_BYTES, truncate};
@@ -9,6 +11,25 @@ use super::cause::Cause;
 
 /// Longest reason of bad health that is kept, in bytes.
 const MAX_REASON_BYTES: usize = 1 << 10;
+
+/// pleg calls itself unhealthy when it had no list for longer than this.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(3 * 60);
+
+/// When pleg last had a list of all pods, as far as is known.
+///
+/// - Unknown, Until -> Now: it says that it is healthy.
+/// - Now -> Until: it says that it is not, which it does after three minutes; or it is not
+///   heard of any more, or is another one that had no list yet.
+#[derive(Clone, Copy, Debug, Default)]
+enum Activity {
+    /// Never since sync-loop started.
+    #[default]
+    Unknown,
+    /// It goes on having them.
+    Now,
+    /// At this time since the start of the process.
+    Until(Duration),
+}
 
 /// What a message leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +57,15 @@ pub(crate) enum LifecycleEffect {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lifecycle {
     health: v1::PlegHealth,
+    activity: Activity,
 }
 
 impl Lifecycle {
-    /// Takes a message in.
-    pub(crate) fn on(&mut self, message: Message) -> Vec<LifecycleEffect> {
+    /// Takes a message in. `now` is the time since the start of the process.
+    pub(crate) fn on(&mut self, message: Message, now: Duration) -> Vec<LifecycleEffect> {
         match message {
             Message::Snapshot(snapshot) => {
+                self.lost(now);
                 let sync = LifecycleEffect::Sync {
                     pod_uids: snapshot.pod_uids,
                     cause: Cause::LifecycleSnapshot,
@@ -50,9 +73,27 @@ impl Lifecycle {
                 vec![self.set_health(snapshot.health.unwrap_or_default()), sync]
             }
             Message::Health(health) => {
+                self.lost(now.saturating_sub(UNHEALTHY_AFTER));
                 vec![self.set_health(health)]
             }
             Message::Event(event) => effects_of(event),
+        }
+    }
+
+    /// pleg is not heard of any more, or has had no list since then.
+    pub(crate) fn lost(&mut self, since: Duration) {
+        if matches!(self.activity, Activity::Now) {
+            self.activity = Activity::Until(since);
+        }
+    }
+
+    /// For how long pleg has had no list, if it ever had one.
+    #[must_use]
+    pub(crate) fn inactive_for(&self, now: Duration) -> Option<Duration> {
+        match self.activity {
+            Activity::Unknown => None,
+            Activity::Now => Some(Duration::ZERO),
+            Activity::Until(since) => Some(now.saturating_sub(since)),
         }
     }
 
@@ -66,6 +107,9 @@ impl Lifecycle {
         truncate(&mut health.reason, MAX_REASON_BYTES);
         if health.healthy != self.health.healthy {
             tracing::info!(healthy = health.healthy, reason = health.reason, "pleg");
+        }
+        if health.healthy {
+            self.activity = Activity::Now;
         }
         self.health = health;
         LifecycleEffect::PoolHeard {
@@ -98,4 +142,43 @@ fn effects_of(event: v1::PodLifecycleEvent) -> Vec<LifecycleEffect> {
         effects.push(LifecycleEffect::CleanUpContainers { pod_uid });
     }
     effects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pleg_is_active_until_it_says_otherwise_or_is_not_heard_of() {
+        let at = Duration::from_secs;
+        let health = |healthy: bool| v1::PlegHealth {
+            healthy,
+            ..v1::PlegHealth::default()
+        };
+        let snapshot = |healthy: bool| {
+            Message::Snapshot(v1::PlegSnapshot {
+                health: Some(health(healthy)),
+                ..v1::PlegSnapshot::default()
+            })
+        };
+        let mut lifecycle = Lifecycle::default();
+        lifecycle.on(snapshot(false), at(1));
+        assert_eq!(lifecycle.inactive_for(at(2)), None);
+        lifecycle.on(Message::Health(health(true)), at(3));
+        assert_eq!(lifecycle.inactive_for(at(400)), Some(at(0)));
+        // It says so when the threshold is over.
+        lifecycle.on(Message::Health(health(false)), at(400));
+        assert_eq!(lifecycle.inactive_for(at(401)), Some(at(181)));
+        lifecycle.on(Message::Health(health(false)), at(402));
+        assert_eq!(lifecycle.inactive_for(at(402)), Some(at(182)));
+        lifecycle.on(Message::Health(health(true)), at(403));
+        lifecycle.lost(at(404));
+        assert_eq!(lifecycle.inactive_for(at(410)), Some(at(6)));
+        // A new run of it has no list yet.
+        lifecycle.on(snapshot(false), at(411));
+        assert_eq!(lifecycle.inactive_for(at(412)), Some(at(8)));
+        lifecycle.on(snapshot(true), at(413));
+        lifecycle.on(snapshot(false), at(414));
+        assert_eq!(lifecycle.inactive_for(at(415)), Some(at(1)));
+    }
 }

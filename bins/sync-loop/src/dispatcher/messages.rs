@@ -7,6 +7,7 @@
 //! | ConfigurationStreamBegan | nothing; each source has to deliver again before its removals count |
 //! | Configuration | pods removed, added, updated, reconciled, those of one look at once; admission and resizes of those who wait |
 //! | Lifecycle | syncs of its pods; ContainerDied cleans up containers |
+//! | LifecycleLost | nothing; how long pleg is silent counts from now on |
 //! | ProbeResult | verdict, if it changed: status-syncer is told, and a sync, unless liveness succeeded; try: an event of the pod |
 //! | SyncTick | syncs of the pods that are due |
 //! | HousekeepingTick | cleanups, first half: questions |
@@ -66,6 +67,8 @@ pub(crate) enum Event {
     Configuration(ConfigurationMessage),
     /// pleg says something.
     Lifecycle(LifecycleMessage),
+    /// The stream from pleg broke.
+    LifecycleLost,
     /// prober says something.
     ProbeResult(ProbeMessage),
     /// The sync tick, once a second.

@@ -21,6 +21,7 @@ use clock::UnixNanos;
 use pod::{PodDocument, PodIdentity};
 
 use super::desired_pods::Uid;
+use super::pod_facts::PodFacts;
 
 /// What kind of update; the pool's `UpdateKind` is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,16 @@ pub(crate) enum UpdateKind {
 }
 
 impl UpdateKind {
+    /// Of the first update of a pod that may run. With an update the pool takes the status from
+    /// the source as well.
+    #[must_use]
+    pub(crate) fn first(facts: &PodFacts) -> UpdateKind {
+        match facts.phase.is_terminal() {
+            true => UpdateKind::Update,
+            false => UpdateKind::Create,
+        }
+    }
+
     /// The word of the contract.
     #[must_use]
     pub(crate) fn update_type(&self) -> UpdateType {

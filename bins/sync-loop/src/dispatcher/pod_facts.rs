@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use eviction::NewPod;
-use pod::core::NodeSelector;
+use pod::core::{NodeSelector, Toleration};
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
 use pod::update::resizable;
@@ -66,8 +66,6 @@ pub(crate) struct PodFacts {
     pub phase: PodPhase,
     /// Its status says that it was evicted.
     pub evicted: bool,
-    /// Its readiness depends on conditions that others set in its status.
-    pub has_readiness_gates: bool,
     /// It shares the node's network.
     pub host_network: bool,
     /// It shares the node's IPC.
@@ -92,6 +90,10 @@ pub(crate) struct PodFacts {
     pub node_selector: BTreeMap<String, String>,
     /// `requiredDuringSchedulingIgnoredDuringExecution` of its node affinity.
     pub required_affinity: Option<NodeSelector>,
+    /// `spec.tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// It comes from a manifest of this node.
+    pub is_static: bool,
     /// `spec.os.name`.
     pub operating_system: Option<String>,
     /// Its own label `kubernetes.io/os`.
@@ -130,10 +132,6 @@ impl PodFacts {
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
-            has_readiness_gates: spec
-                .readiness_gates
-                .as_ref()
-                .is_some_and(|gates| !gates.is_empty()),
             host_network: pod.host_network(),
             host_ipc: pod.host_ipc(),
             sysctls: context
@@ -151,6 +149,8 @@ impl PodFacts {
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
             required_affinity,
+            tolerations: spec.tolerations.clone().unwrap_or_default(),
+            is_static: pod.is_static(),
             operating_system: spec.os.as_ref().map(|system| system.name.clone()),
             operating_system_label: pod.label(OS_LABEL).map(str::to_owned),
         }

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ipc::limits::truncate;
+
 use super::desired_pods::Uid;
+use super::messages::MAX_REASON_BYTES;
 
 /// Whether the container runtime answers, as far as is known.
 ///
@@ -24,8 +27,19 @@ pub(crate) enum RuntimeHealth {
 }
 
 impl RuntimeHealth {
-    /// The runtime does not answer.
-    pub(crate) fn failed(&mut self, reason: String) {
+    /// Takes in what the pool says is wrong, nothing if the runtime answers. Returns the pods
+    /// that waited for it if it answers again.
+    pub(crate) fn heard(&mut self, error: &str) -> Option<Vec<Uid>> {
+        if error.is_empty() {
+            return self.answered();
+        }
+        let mut error = error.to_owned();
+        truncate(&mut error, MAX_REASON_BYTES);
+        self.failed(error);
+        None
+    }
+
+    fn failed(&mut self, reason: String) {
         match self {
             RuntimeHealth::Down { error, .. } => *error = reason,
             RuntimeHealth::Up => {
@@ -41,8 +55,7 @@ impl RuntimeHealth {
         }
     }
 
-    /// The runtime answers; returns the pods that waited for it if it did not before.
-    pub(crate) fn answered(&mut self) -> Option<Vec<Uid>> {
+    fn answered(&mut self) -> Option<Vec<Uid>> {
         let RuntimeHealth::Down { postponed, .. } = std::mem::take(self) else {
             return None;
         };

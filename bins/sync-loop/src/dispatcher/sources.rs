@@ -43,6 +43,8 @@ pub(crate) enum SourceEffect {
         /// For people.
         reason: String,
     },
+    /// The Node, as the API server holds it.
+    Node(v1::ApiNode),
 }
 
 /// A snapshot of one source, or changes of it that belong together.
@@ -168,6 +170,7 @@ impl Sources {
             Message::Problems(problems) => known_source(&problems.source)
                 .map(|source| self.set_problems(source, problems.problems))
                 .unwrap_or_default(),
+            Message::Node(node) => vec![SourceEffect::Node(node)],
         }
     }
 

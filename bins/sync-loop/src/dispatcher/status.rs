@@ -1,12 +1,17 @@
 //! What the loop shows of itself, and of a pod.
 
+use std::time::Duration;
+
 use bulkhead_api::v1;
 use pod::PodSource;
 
 use super::admission::AdmissionState;
 use super::decision::Decision;
 use super::desired_pods::{DesiredPod, DesiredPods, Uid};
+use super::lifecycle::Lifecycle;
+use super::runtime_health::RuntimeHealth;
 use super::sources::Sources;
+use super::work_queue::WorkQueue;
 use super::workers::WorkerView;
 
 /// One source.
@@ -35,9 +40,38 @@ pub(crate) struct LoopSummary {
     pub work_queue_length: usize,
 }
 
-/// The sources, with how many of the desired pods each has delivered.
+/// The loop as a whole.
 #[must_use]
-pub(crate) fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
+pub(crate) fn summary(
+    (sources, pods): (&Sources, &DesiredPods),
+    lifecycle: &Lifecycle,
+    runtime: &RuntimeHealth,
+    work_queue: &WorkQueue,
+) -> LoopSummary {
+    LoopSummary {
+        sources: summaries(sources, pods),
+        pleg: lifecycle.health().clone(),
+        runtime_error: runtime.error().to_owned(),
+        work_queue_length: work_queue.len(),
+    }
+}
+
+/// How pleg and the node are, `elapsed` after the start of the process.
+#[must_use]
+pub(crate) fn node_health(
+    lifecycle: &Lifecycle,
+    shuts_down: bool,
+    elapsed: Duration,
+) -> v1::SetNodeHealthRequest {
+    let inactive = lifecycle.inactive_for(elapsed);
+    v1::SetNodeHealthRequest {
+        pleg_inactive_nanos: inactive.and_then(|it| u64::try_from(it.as_nanos()).ok()),
+        shuts_down,
+    }
+}
+
+/// The sources, with how many of the desired pods each has delivered.
+fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
     let summary = |(source, ready, problems): (PodSource, bool, Vec<String>)| SourceSummary {
         name: source.as_str(),
         ready,

@@ -41,6 +41,7 @@ pub(super) fn settings() -> Settings {
                 ("kubernetes.io/hostname".into(), "node-1".into()),
                 ("kubernetes.io/os".into(), "linux".into()),
             ]),
+            taints: Vec::new(),
             allowed_unsafe_sysctls: Vec::new(),
         },
         max_pods: 110,
@@ -253,6 +254,11 @@ impl Harness {
             source: source.as_str().to_owned(),
             uid: pod["metadata"]["uid"].as_str().unwrap().to_owned(),
         })))
+    }
+
+    /// config-sourcer says what the API server holds of the Node.
+    pub(super) fn node(&mut self, node: v1::ApiNode) -> Vec<String> {
+        briefs(&self.handle(Event::Configuration(Message::Node(node))))
     }
 
     pub(super) fn verdict(&mut self, verdict: v1::ProbeVerdict) -> Vec<Action> {

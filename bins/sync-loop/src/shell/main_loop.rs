@@ -191,6 +191,8 @@ impl MainLoop {
             self.show_status();
         }
         if matches!(event, Event::HousekeepingTick) {
+            let health = self.sync_loop.node_health(self.started.elapsed());
+            self.outputs.status_syncer.set_health(health);
             let unused = self.unused_ticks < SETTLED_TICKS && self.sync_loop.is_settled();
             self.unused_ticks = if unused { self.unused_ticks + 1 } else { 0 };
             if unused {
@@ -202,7 +204,15 @@ impl MainLoop {
             wall: self.clock.now(),
             since_boot: self.clock.since_boot(),
         };
+        let is_of_health = matches!(event, Event::Lifecycle(_) | Event::NodeCapacity(_));
+        let before = self.sync_loop.node_health(now.elapsed);
         let actions = self.sync_loop.handle(now, event);
+        if is_of_health {
+            let health = self.sync_loop.node_health(now.elapsed);
+            if health != before {
+                self.outputs.status_syncer.set_health(health);
+            }
+        }
         let is_anew = |action: &Action| matches!(action, Action::WatchPodsAnew);
         if actions.iter().any(is_anew) {
             // What waits of the former stream is in the snapshot of this one.
@@ -236,7 +246,10 @@ impl MainLoop {
                 self.peers.reached(Process::Pleg, &message.boot_id);
                 message.message.map(Event::Lifecycle)
             }
-            SubscriptionEvent::Lost { reason } => self.lost(Process::Pleg, &reason),
+            SubscriptionEvent::Lost { reason } => {
+                self.peers.failed(Process::Pleg, &reason);
+                Some(Event::LifecycleLost)
+            }
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) enum Report {
     Verdicts(v1::SetProbeVerdictsRequest),
     /// What happened.
     Events(v1::ReportEventsRequest),
+    /// How pleg and the node are.
+    Health(v1::SetNodeHealthRequest),
     /// Which pods there are.
     Known(v1::RemoveOrphanedStatusesRequest),
 }
@@ -45,6 +47,7 @@ pub(super) struct Reports {
     put_back: Option<String>,
     verdicts: BTreeMap<(String, i32), v1::ProbeVerdict>,
     events: VecDeque<v1::Event>,
+    health: Option<v1::SetNodeHealthRequest>,
     known: Option<v1::RemoveOrphanedStatusesRequest>,
 }
 
@@ -68,6 +71,11 @@ impl Reports {
             self.events.pop_front();
         }
         self.events.push_back(event);
+    }
+
+    /// How pleg and the node are now.
+    pub(super) fn set_health(&mut self, health: v1::SetNodeHealthRequest) {
+        self.health = Some(health);
     }
 
     /// Pods that were known at a time since the boot of the machine. A rejection of another
@@ -124,7 +132,8 @@ impl Reports {
                 .collect();
             return Some(Report::Events(v1::ReportEventsRequest { events }));
         }
-        self.known.clone().map(Report::Known)
+        let known = self.known.clone().map(Report::Known);
+        known.or_else(|| self.health.map(Report::Health))
     }
 
     /// A report was not taken, and may be later. Rejections are then behind all others, and
@@ -159,6 +168,11 @@ impl Reports {
                     if self.events.front() == Some(event) {
                         self.events.pop_front();
                     }
+                }
+            }
+            Report::Health(request) => {
+                if self.health.as_ref() == Some(request) {
+                    self.health = None;
                 }
             }
             Report::Known(request) => {
@@ -229,6 +243,7 @@ mod tests {
     fn a_rejection_that_finds_no_room_holds_nothing_up() {
         let mut reports = Reports::default();
         reports.retain(vec!["a".into(), "b".into()], &[], Duration::ZERO);
+        reports.set_health(v1::SetNodeHealthRequest::default());
         reports.reject(rejection("a", "r"));
         reports.reject(rejection("b", "r"));
         reports.set_verdicts(vec![verdict("c", "m")]);
@@ -240,17 +255,18 @@ mod tests {
                 Report::Rejection(rejection) => rejection_uid(rejection),
                 Report::Verdicts(_) => "verdicts".to_owned(),
                 Report::Events(_) => "events".to_owned(),
+                Report::Health(_) => "health".to_owned(),
                 Report::Known(_) => "known".to_owned(),
             });
             match report {
                 Report::Rejection(_) => reports.put_back(&report),
                 _ => reports.done(&report),
             }
-            if told.len() == 7 {
+            if told.len() == 8 {
                 break;
             }
         }
-        let expected = ["a", "verdicts", "events", "known", "b", "a", "b"];
+        let expected = ["a", "verdicts", "events", "known", "health", "b", "a", "b"];
         assert_eq!(told, expected);
         // It has room again.
         reports.set_verdicts(vec![verdict("c", "m")]);

@@ -24,11 +24,6 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Wait after a refusal that may pass before trying again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long nothing is reported before an empty report is: a restarted status-syncer may have
-/// lost what the run before it had accepted and not saved, and only its answer tells that it
-/// has restarted.
-const ASKED_AFTER: Duration = Duration::from_secs(2);
-
 /// The way to status-syncer. Cloning shares it; with the last clone its task ends.
 #[derive(Clone)]
 pub(super) struct StatusSyncer {
@@ -66,6 +61,10 @@ impl StatusSyncer {
         self.reports.fill(|reports| reports.set_verdicts(verdicts));
     }
 
+    pub(super) fn set_health(&self, health: v1::SetNodeHealthRequest) {
+        self.reports.fill(|reports| reports.set_health(health));
+    }
+
     pub(super) fn report(&self, event: v1::Event) {
         self.reports.fill(|reports| reports.report(event));
     }
@@ -89,14 +88,9 @@ struct Link {
 impl Link {
     async fn send(mut self, reports: Mailbox<Reports>) {
         loop {
-            let waiting = reports.with(|reports| reports.next());
-            let is_empty = waiting.is_none();
-            let report = match waiting {
-                Some(report) => report,
-                None => match tokio::time::timeout(ASKED_AFTER, reports.filled()).await {
-                    Ok(()) => continue,
-                    Err(_) => Report::Verdicts(v1::SetProbeVerdictsRequest::default()),
-                },
+            let Some(report) = reports.with(|reports| reports.next()) else {
+                reports.filled().await;
+                continue;
             };
             match self.call(&report).await {
                 Ok(boot_id) => {
@@ -106,8 +100,8 @@ impl Link {
                 Err(error) => {
                     let text = telemetry::chain(&error);
                     let dropped = error.is_final();
-                    // An empty one tells nothing, so nothing is lost with it.
-                    if is_empty {
+                    // The next one comes anyway.
+                    if matches!(report, Report::Health(_)) {
                         tracing::debug!(error = text, "status-syncer did not answer");
                     } else {
                         tracing::warn!(
@@ -145,6 +139,10 @@ impl Link {
                         .map(|answer| answer.boot_id),
                     Report::Events(request) => client
                         .report_events(request)
+                        .await?
+                        .map(|answer| answer.boot_id),
+                    Report::Health(request) => client
+                        .set_node_health(request)
                         .await?
                         .map(|answer| answer.boot_id),
                     Report::Known(request) => {
@@ -211,6 +209,7 @@ mod tests {
         };
         let reports = Mailbox::<Reports>::default();
         let _task = AbortOnDropHandle::new(tokio::spawn(link.send(reports.clone())));
+        reports.fill(|reports| reports.set_health(v1::SetNodeHealthRequest::default()));
         until("it is seen to be away", || !peers.all().is_empty()).await;
         assert_eq!(warnings.count(), 0);
         reports.fill(|reports| reports.report(v1::Event::default()));

@@ -2,17 +2,17 @@
 //! Pure: the node and the other pods are given.
 
 use super::features::{self, NodeFeatures};
-use super::node_affinity::{self, NodeDescription};
+use super::node::NodeDescription;
 use super::rejection::Rejection;
 use super::resources::{self, Allocatable};
-use super::{operating_system, ports, sysctls};
+use super::{node_affinity, operating_system, ports, sysctls, taints};
 use crate::dispatcher::pod_facts::PodFacts;
 
 /// Checks a pod against the node and the pods that use its resources.
 ///
 /// # Errors
 /// With the first check that fails, in the kubelet's order: sysctls, operating system,
-/// policy of groups, resources, node selector and affinity, node name, host ports,
+/// policy of groups, resources, node selector and affinity, node name, host ports, taints,
 /// AppArmor.
 pub(super) fn admit(
     pod: &PodFacts,
@@ -26,5 +26,6 @@ pub(super) fn admit(
     resources::check(pod, others, allocatable)?;
     node_affinity::check(pod, node)?;
     ports::check(pod, others)?;
+    taints::check(pod, node)?;
     features::check_app_armor(pod, features)
 }

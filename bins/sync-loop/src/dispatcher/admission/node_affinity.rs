@@ -1,22 +1,10 @@
 //! Which nodes a pod asks for: node name, node selector, required affinity.
 
-use std::collections::BTreeMap;
-
 use pod::core::{NodeSelectorRequirement, NodeSelectorTerm};
 
+use super::node::NodeDescription;
 use super::rejection::Rejection;
 use crate::dispatcher::pod_facts::PodFacts;
-
-/// The node, as far as admission looks at it.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeDescription {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// `allowedUnsafeSysctls`.
-    pub allowed_unsafe_sysctls: Vec<String>,
-}
 
 /// The only field that a term may match.
 const NAME_FIELD: &str = "metadata.name";

@@ -1,6 +1,6 @@
 //! Tables of admission: each check, the kubelet's order, reasons and messages.
 
-use bulkhead_api::v1::NodeCapacity;
+use bulkhead_api::v1::{NodeCapacity, NodeTaint};
 use pod::Pod;
 use serde_json::{Value, json};
 
@@ -35,6 +35,7 @@ fn node() -> NodeDescription {
         labels: labels
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
+        taints: Vec::new(),
         allowed_unsafe_sysctls: Vec::new(),
     }
 }
@@ -209,6 +210,75 @@ fn the_kubelets_words_are_used() {
         assert_eq!(
             (rejection.reason.as_str(), rejection.message.as_str()),
             (reason, message)
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_does_not_tolerate_the_node_is_refused_unless_it_is_the_nodes_own() {
+    let taint = |key: &str, value: &str, effect: &str| NodeTaint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect: effect.to_owned(),
+    };
+    let node = node().held_as(ApiNode {
+        exists: true,
+        taints: vec![taint("k", "v", "NoExecute"), taint("l", "", "NoSchedule")],
+        ..ApiNode::default()
+    });
+    let found = |source: &str, tolerations: Value| {
+        let mut pod = json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "u",
+                         "annotations": {"kubernetes.io/config.source": source}},
+            "spec": {"containers": [{"name": "c"}], "tolerations": [tolerations]},
+        });
+        if tolerations.is_null() {
+            pod["spec"]["tolerations"] = Value::Null;
+        }
+        let found = admit(&facts(pod), &[], &node, (&allocatable(), &features()));
+        found.map_err(|rejection| (rejection.reason, rejection.message))
+    };
+    let refused = Err((
+        "TaintToleration".to_owned(),
+        "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+            .to_owned(),
+    ));
+    for (source, toleration, expected) in [
+        ("api", Value::Null, refused.clone()),
+        ("file", Value::Null, Ok(())),
+        ("api", json!({"operator": "Exists"}), Ok(())),
+        ("api", json!({"key": "k", "operator": "Exists"}), Ok(())),
+        ("api", json!({"key": "k", "value": "v"}), Ok(())),
+        (
+            "api",
+            json!({"key": "k", "value": "v", "effect": "NoExecute"}),
+            Ok(()),
+        ),
+        (
+            "api",
+            json!({"key": "k", "operator": "Equal", "value": "w"}),
+            refused.clone(),
+        ),
+        (
+            "api",
+            json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}),
+            refused.clone(),
+        ),
+        (
+            "api",
+            json!({"key": "l", "operator": "Exists"}),
+            refused.clone(),
+        ),
+        (
+            "api",
+            json!({"key": "k", "operator": "Lt", "value": "v"}),
+            refused,
+        ),
+    ] {
+        assert_eq!(
+            found(source, toleration.clone()),
+            expected,
+            "{source} {toleration}"
         );
     }
 }

@@ -315,7 +315,33 @@ fn a_pod_that_is_to_be_deleted_or_has_ended_is_not_checked() {
     ended["status"] = json!({"phase": "Succeeded"});
     let mut harness = Harness::running();
     assert_eq!(sent(&harness.deliver(&deleted)), ["CREATE a"]);
-    assert_eq!(sent(&harness.deliver(&ended)), ["CREATE b"]);
+    assert_eq!(sent(&harness.deliver(&ended)), ["UPDATE b"]);
+}
+
+#[test]
+fn the_labels_that_the_api_server_holds_of_the_node_decide_and_else_those_configured() {
+    let mut harness = Harness::running();
+    harness.configure(&["api", "file"]);
+    let pod =
+        |uid: &str, label: &str| manifest(uid, uid, json!({"nodeSelector": {label: "linux"}}));
+    let told = |harness: &mut Harness, uid: &str, label: &str| {
+        sent(&harness.deliver_in(PodSource::Api, &pod(uid, label))).len() == 1
+    };
+    let mut node = v1::ApiNode {
+        exists: true,
+        labels: [("of-api".to_owned(), "linux".to_owned())].into(),
+        ..v1::ApiNode::default()
+    };
+    assert!(told(&mut harness, "a", "kubernetes.io/os"));
+    assert_eq!(harness.node(node.clone()), [""; 0]);
+    assert!(!told(&mut harness, "b", "kubernetes.io/os"));
+    assert!(told(&mut harness, "c", "of-api"));
+    // What was admitted stays.
+    node.labels.clear();
+    assert_eq!(harness.node(node), [""; 0]);
+    assert!(!told(&mut harness, "d", "of-api"));
+    assert_eq!(harness.node(v1::ApiNode::default()), [""; 0]);
+    assert!(told(&mut harness, "e", "kubernetes.io/os"));
 }
 
 #[test]

@@ -192,23 +192,37 @@ fn problems_become_events_once() {
 }
 
 #[test]
-fn a_changed_status_alone_reconciles() {
+fn a_status_syncs_a_pod_only_where_it_says_that_what_runs_has_ended() {
     let mut harness = Harness::running();
-    let mut pod = manifest(
-        "a",
-        "a",
-        json!({"readinessGates": [{"conditionType": "x"}]}),
-    );
+    let gates = json!({"readinessGates": [{"conditionType": "x"}]});
+    let mut pod = manifest("a", "a", gates);
     harness.add_running(&pod);
-    pod["status"] = json!({"phase": "Running"});
-    assert_eq!(sent(&harness.deliver(&pod)), ["SYNC a"]);
-    let mut pod = plain("b");
-    harness.add_running(&pod);
-    pod["status"] = json!({"phase": "Running"});
+    pod["status"] = json!({"phase": "Running", "conditions": [{"type": "x", "status": "True"}]});
+    assert_eq!(briefs(&harness.deliver(&pod)), [""; 0]);
+    pod["metadata"]["resourceVersion"] = json!("8");
+    pod["metadata"]["finalizers"] = json!(["x/y"]);
+    pod["metadata"]["managedFields"] = json!([{"manager": "m"}]);
     assert_eq!(briefs(&harness.deliver(&pod)), [""; 0]);
     pod["status"] = json!({"phase": "Failed", "reason": "Evicted"});
     let actions = harness.deliver(&pod);
-    assert_eq!(briefs(&actions), ["SYNC b", "clean-up b"]);
+    assert_eq!(briefs(&actions), ["UPDATE a", "clean-up a"]);
+    // What has ended here is what the source was told.
+    harness.acknowledge(&actions, WorkerPhase::Terminated);
+    pod["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": "more"});
+    assert_eq!(sent(&harness.deliver(&pod)), [""; 0]);
+}
+
+#[test]
+fn a_deletion_and_its_shorter_grace_are_told_at_once() {
+    let mut harness = Harness::running();
+    let mut pod = plain("a");
+    harness.add_running(&pod);
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
+    pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    assert_eq!(sent(&harness.deliver(&pod)), ["UPDATE a"]);
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:05Z");
+    pod["metadata"]["deletionGracePeriodSeconds"] = json!(5);
+    assert_eq!(sent(&harness.deliver(&pod)), ["UPDATE a"]);
 }
 
 #[test]

@@ -446,6 +446,17 @@ impl StatusReports for FakeStatusSyncer {
         })))
     }
 
+    async fn set_node_health(
+        &self,
+        _: Request<v1::SetNodeHealthRequest>,
+    ) -> Result<Response<v1::SetNodeHealthResponse>, Status> {
+        Ok(Response::new(self.with(|state| {
+            v1::SetNodeHealthResponse {
+                boot_id: state.boot_id.clone(),
+            }
+        })))
+    }
+
     async fn reject_pod(
         &self,
         request: Request<v1::RejectPodRequest>,
