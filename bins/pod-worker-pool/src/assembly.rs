@@ -37,7 +37,8 @@ use crate::publisher::Publisher;
 use crate::record::{KernelBoot, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::removed_pods::RemovedPods;
-use crate::servers::Shared;
+use crate::servers::{NodeImages, Shared};
+use crate::service_source::ServiceSource;
 use crate::steps::{ProcessStart, StepContext};
 use crate::turns::Turns;
 use crate::turns::runtime::RuntimeInTurns;
@@ -87,8 +88,8 @@ pub(crate) struct Assembly {
     pub(crate) policy_writer: PolicyWriter,
     /// What images are pulled by.
     pub(crate) credentials: NodeCredentials,
-    /// What asks config-sourcer for ConfigMaps and Secrets.
-    pub(crate) objects: ObjectSource,
+    /// What asks config-sourcer for ConfigMaps and Secrets, and what for Services.
+    pub(crate) objects: (ObjectSource, ServiceSource),
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -114,7 +115,8 @@ impl Assembly {
         let (pulled, pulled_writer) = PulledImages::open(&state);
         let owners = Owners::default();
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
-        let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));
+        let (http_hooks, services) = (HttpHooks::default(), ServiceSource::default());
+        let objects = ObjectSource::new(doorbell.clone());
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let credentials = NodeCredentials::open(&config.pull_credentials_path, events.clone());
         let runtime = gated(runtime, &policy, config);
@@ -134,6 +136,7 @@ impl Assembly {
             images: images(config, &runtime, (&credentials, programs), &pulled, &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
+            services: services.clone(),
             files_in_memory: FilesInMemory::new(),
             doorbell,
             policy: policy.clone(),
@@ -181,7 +184,7 @@ impl Assembly {
             state_writers: StateWriters(record_writer, pulled_writer),
             policy_writer,
             credentials,
-            objects,
+            objects: (objects, services),
             shared: Shared {
                 boot_id,
                 pool,
@@ -192,6 +195,7 @@ impl Assembly {
                 hints: Hints::new(owners),
                 http_hooks,
                 events,
+                node_images: NodeImages::default(),
                 conditions,
                 garbage,
                 turns,

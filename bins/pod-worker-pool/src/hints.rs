@@ -82,6 +82,12 @@ impl Hints {
         self.command_starts.subscribe()
     }
 
+    /// Whether the runtime's events are heard, now and from now on.
+    #[must_use]
+    pub(crate) fn are_available(&self) -> watch::Receiver<bool> {
+        self.available.subscribe()
+    }
+
     fn publish(&self, hint: Message) {
         self.feed.push(&v1::WatchHintsResponse {
             message: Some(hint),

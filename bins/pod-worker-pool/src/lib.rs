@@ -32,8 +32,9 @@
 //!   `usage`: what pods use;
 //! - `servers`: the services that carry them.
 //!
-//! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and
-//! [`open`] and [`serve`] are the process around it.
+//! `pod_source` takes the pods from config-sourcer, `object_source` ConfigMaps and Secrets,
+//! `service_source` the cluster's Services, and `node_source` what the runtime is to know of the
+//! Node. `assembly` puts all this together, and [`open`] and [`serve`] are the process around it.
 
 mod abandoned_start;
 mod assembly;
@@ -51,6 +52,7 @@ mod locks;
 mod log_rotation;
 mod logs;
 mod node_shutdown;
+mod node_source;
 mod object_source;
 mod object_table;
 mod observe;
@@ -64,6 +66,7 @@ mod relist;
 mod removed_pods;
 mod root_file;
 mod servers;
+mod service_source;
 mod shell;
 mod shutdown_kills;
 mod steps;

@@ -96,6 +96,9 @@ pub(crate) enum Command {
     Start {
         startable: Startable,
     },
+    ShutsDown {
+        reply: oneshot::Sender<bool>,
+    },
 }
 
 /// Reaches the pool. Cloning is cheap.
@@ -203,6 +206,14 @@ impl PoolHandle {
         let command = Command::Start { startable };
         let sent = self.commands.send(command).await;
         sent.map_err(|_stopping| PoolError::Stopping)
+    }
+
+    /// Whether pods end for a shutdown of the node.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub(crate) async fn shuts_down(&self) -> Result<bool, PoolError> {
+        self.ask(|reply| Command::ShutsDown { reply }).await
     }
 
     /// What is published.

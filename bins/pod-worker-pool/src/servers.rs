@@ -4,6 +4,8 @@
 mod arrivals;
 mod container_logs;
 mod left_commands;
+mod node_facts;
+mod node_images;
 mod node_policy;
 mod observations;
 mod pod_workers;
@@ -26,6 +28,7 @@ use tonic::service::Routes;
 
 use crate::pod_source::PodsOfSources;
 
+pub(crate) use node_images::NodeImages;
 pub(crate) use shared::Shared;
 
 /// Largest request that is only a question.

@@ -1,5 +1,6 @@
 //! The process: makes everything, serves, and keeps the watchdog fed.
 
+use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use cri::{CriClient, Runtime};
 use futures_util::FutureExt as _;
+use ipc::Channel;
 use node_config::{NodeConfig, SYSTEM_BUS};
 use node_host::{LinuxNode, NodeError, NodeHost};
 use process::{Context, Lifecycle, MAX_STATUS_BYTES};
@@ -20,8 +22,11 @@ use crate::class_cgroups::ClassCgroups;
 use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::node_shutdown::NodeShutdown;
+use crate::node_source::NodeSource;
+use crate::object_source::ObjectSource;
 use crate::pod_source::PodsOfSources;
 use crate::servers;
+use crate::service_source::ServiceSource;
 
 /// The watchdog is fed this often.
 const TICK: Duration = Duration::from_secs(1);
@@ -118,7 +123,7 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     let (told, policy) = (shared.clone(), shared.policy.clone());
     let source = || context.network.channel(Process::ConfigSourcer);
     let pods = PodsOfSources::new(source(), config.runtime_classes.clone());
-    let following = objects.run(source());
+    let following = follow(objects, NodeSource::new(&shared), [source(), source()]);
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
         context.process,
@@ -156,6 +161,20 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         never = class_cgroups.run() => match never {},
         never = node_shutdown.run() => match never {},
         () = ticking => Ok(()),
+    }
+}
+
+/// Follows what config-sourcer has beside pods.
+async fn follow(
+    (objects, services): (ObjectSource, ServiceSource),
+    node: NodeSource,
+    [of_objects, of_cluster]: [Channel; 2],
+) -> Infallible {
+    tokio::select! {
+        biased;
+        never = objects.run(of_objects) => never,
+        never = services.run(of_cluster.clone()) => never,
+        never = node.run(of_cluster) => never,
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use futures_util::FutureExt as _;
+use local_objects::Services;
 use node_config::{DirectoryLayout, EvictionSettings, NodeConfig};
 use node_host::NodeHost;
 use pod_lifecycle::{DesiredPod, KillRequest, Subject, Update, UpdateKind};
@@ -28,6 +29,7 @@ use crate::log_rotation::LogRotation;
 use crate::object_source::ObjectSource;
 use crate::pool::{PoolError, UpdateExtras};
 use crate::servers::Shared;
+use crate::service_source::ServiceSource;
 
 pub(crate) use test_pods::{api_manifest, manifest, pod};
 
@@ -67,6 +69,7 @@ pub(crate) struct TestNode {
 pub(crate) struct Run {
     pub(crate) shared: Shared,
     objects: ObjectSource,
+    services: ServiceSource,
     /// Has the pool stop in order.
     shutdown: CancellationToken,
     /// The first one is the actor.
@@ -155,9 +158,10 @@ impl TestNode {
             state_writers,
             policy_writer,
             credentials: _,
-            objects,
+            objects: (objects, services),
             shared,
         } = assembly.unwrap();
+        services.set(Services::default());
         let listening = shared
             .hints
             .clone()
@@ -185,6 +189,7 @@ impl TestNode {
         self.run = Some(Run {
             shared,
             objects,
+            services,
             shutdown,
             tasks,
             disk_hangs,
@@ -239,6 +244,11 @@ impl TestNode {
     /// ConfigMaps and Secrets as the pool has them from config-sourcer.
     pub(crate) fn objects(&self) -> &ObjectSource {
         &self.run.as_ref().expect("the pool runs").objects
+    }
+
+    /// The Services as the pool has them from config-sourcer.
+    pub(crate) fn services(&self) -> &ServiceSource {
+        &self.run.as_ref().expect("the pool runs").services
     }
 
     pub(crate) async fn update(

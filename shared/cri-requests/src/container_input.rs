@@ -55,6 +55,8 @@ pub struct ContainerInput<'a> {
     pub volume_images: &'a BTreeMap<String, String>,
     /// What is known of the ConfigMaps and Secrets that the pod refers to.
     pub objects: &'a Objects,
+    /// The variables that tell of Services, which those of the container replace.
+    pub service_variables: &'a BTreeMap<String, String>,
     /// Files of volumes that variables come from, as far as the volumes are there.
     pub env_files: &'a EnvFiles,
     /// Whether the runtime can make a mount read-only with all mounts below it.
@@ -80,6 +82,7 @@ impl ContainerInput<'_> {
             node: self.node,
             pod_ips: self.pod_ips,
             objects: self.objects,
+            service_variables: self.service_variables,
             env_files: self.env_files,
         };
         environment(&source, budget)

@@ -5,7 +5,7 @@ mod env_file;
 mod of_files;
 mod of_objects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use local_objects::{ObjectKind, Objects};
@@ -24,12 +24,15 @@ use crate::node_facts::NodeFacts;
 pub(super) struct Environment {
     order: Vec<String>,
     values: BTreeMap<String, String>,
+    /// Those of Services that the container does not set itself; they come last.
+    of_services: BTreeSet<String>,
 }
 
 impl Environment {
     /// Sets a variable; one that is set again keeps its place.
     fn set(&mut self, name: &str, value: String) {
-        if self.values.insert(name.to_owned(), value).is_none() {
+        let is_new = self.values.insert(name.to_owned(), value).is_none();
+        if self.of_services.remove(name) || is_new {
             self.order.push(name.to_owned());
         }
     }
@@ -41,7 +44,7 @@ impl Environment {
 
     /// Names and values in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.order.iter().map(|name| {
+        self.order.iter().chain(&self.of_services).map(|name| {
             (
                 name.as_str(),
                 self.values.get(name).map_or("", String::as_str),
@@ -61,6 +64,7 @@ pub(super) struct EnvironmentInput<'a> {
     pub(super) pod_ips: &'a [IpAddr],
     /// What is known of the objects that the pod refers to.
     pub(super) objects: &'a Objects,
+    pub(super) service_variables: &'a BTreeMap<String, String>,
     /// The files of volumes that variables come from.
     pub(super) env_files: &'a EnvFiles,
 }
@@ -80,6 +84,13 @@ pub(super) fn environment(
     budget: &mut Budget,
 ) -> Result<Environment, BuildError> {
     let mut environment = Environment::default();
+    for (name, value) in input.service_variables {
+        let of_links = |TooLong| too_large("spec.enableServiceLinks");
+        budget.spend(name).map_err(of_links)?;
+        budget.spend(value).map_err(of_links)?;
+        environment.of_services.insert(name.clone());
+        environment.values.insert(name.clone(), value.clone());
+    }
     for (index, source) in input.container.env_from.iter().flatten().enumerate() {
         let field = format!("{}.envFrom[{index}]", input.field);
         for (name, value) in of_objects::all_values(&input.objects(), source, &field)? {

@@ -79,6 +79,7 @@ pub(crate) struct ContainerCase {
     pub(crate) recursive_read_only: bool,
     pub(crate) runtime: Option<VersionResponse>,
     pub(crate) env_files: EnvFiles,
+    pub(crate) service_variables: BTreeMap<String, String>,
     pub(crate) objects: Objects,
 }
 
@@ -99,6 +100,7 @@ impl ContainerCase {
             recursive_read_only: false,
             runtime: None,
             env_files: EnvFiles::new(),
+            service_variables: BTreeMap::new(),
             objects: Objects::default(),
         }
     }
@@ -127,6 +129,7 @@ impl ContainerCase {
             recursive_read_only: self.recursive_read_only,
             runtime: self.runtime.as_ref(),
             env_files: &self.env_files,
+            service_variables: &self.service_variables,
             objects: &self.objects,
             hosts_file: match PodIdentity::of(&self.pod) {
                 Ok(identity) => paths::hosts_file(root_dir, identity.uid()),

@@ -187,6 +187,10 @@ pub trait RuntimeChanges: Send + Sync {
 
     /// Removes an image. Idempotent.
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError>;
+
+    /// Tells the runtime what only the cluster knows: the networks of the node's pods.
+    /// Idempotent.
+    async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError>;
 }
 
 /// Where the addresses for exec, attach and port-forward come from: no calls yet.

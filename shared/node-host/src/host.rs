@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
-use node_layout::{DiskUsage, FilesystemUsage, IdRange, MachineUsage, NodeCapacity, PodFilesUsage};
+use node_layout::{
+    DiskUsage, FilesystemUsage, IdRange, MachineIdentity, MachineUsage, NodeCapacity, PodFilesUsage,
+};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
@@ -76,6 +78,9 @@ pub type LogSize = Result<Option<u64>, NodeError>;
 pub trait Machine: Send + Sync {
     /// What the machine has.
     async fn capacity(&self) -> Result<NodeCapacity, NodeError>;
+
+    /// Which machine it is.
+    async fn identity(&self) -> Result<MachineIdentity, NodeError>;
 
     /// The node's resolv.conf as it is now; `None` when it is configured to have none.
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError>;

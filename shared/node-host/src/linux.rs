@@ -14,7 +14,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::NodeConfig;
-use node_layout::{DiskUsage, FilesystemUsage, IdRange, MachineUsage, NodeCapacity, PodFilesUsage};
+use node_layout::{
+    DiskUsage, FilesystemUsage, IdRange, MachineIdentity, MachineUsage, NodeCapacity, PodFilesUsage,
+};
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{MEMORY, PodCgroupResources};
@@ -175,6 +177,10 @@ impl LinuxNode {
 impl Machine for LinuxNode {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
         self.run_in_turn(CAPACITY, machine::capacity).await
+    }
+
+    async fn identity(&self) -> Result<MachineIdentity, NodeError> {
+        self.run(|node| Ok(machine::identity(node))).await
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {

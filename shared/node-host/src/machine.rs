@@ -9,7 +9,7 @@ use cri_requests::{MAX_RESOLV_CONF_BYTES, ResolvConf, parse_resolv_conf};
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, sysconf};
-use node_layout::{DiskUsage, NodeCapacity};
+use node_layout::{DiskUsage, MachineIdentity, NodeCapacity};
 use pod::Quantity;
 use pod::resources::{CPU, MEMORY, PID, cpu_shares};
 
@@ -41,6 +41,7 @@ fn capacity_of(
     Ok(NodeCapacity {
         cpu_millis: cores()? * 1000,
         memory_bytes,
+        swap_bytes: gauges::bytes_of(&text, "SwapTotal").unwrap_or(0),
         page_bytes: page_bytes()?,
         ephemeral_storage_bytes: gauges::filesystem(storage)?.capacity_bytes,
         huge_pages: huge_pages(&system.sys_dir),
@@ -50,6 +51,45 @@ fn capacity_of(
         // There only while a policy is loaded.
         selinux: system.sys_dir.join("fs/selinux/enforce").exists(),
     })
+}
+
+/// Largest file of those that say which machine it is.
+const MAX_IDENTITY_BYTES: u64 = 64 << 10;
+
+/// Which machine it is. What cannot be read is empty: it is for people and inventories.
+pub(super) fn identity(node: &Shared) -> MachineIdentity {
+    let SystemPaths {
+        proc_dir, sys_dir, ..
+    } = &node.system;
+    let line = |path: &Path| text_of(path).trim().to_owned();
+    let machine_id = line(Path::new("/etc/machine-id"));
+    let system_uuid = line(&sys_dir.join("class/dmi/id/product_uuid"));
+    let release = text_of(Path::new("/etc/os-release"));
+    let pretty = release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    MachineIdentity {
+        system_uuid: match system_uuid.is_empty() {
+            true => machine_id.clone(),
+            false => system_uuid,
+        },
+        machine_id,
+        boot_id: line(&proc_dir.join("sys/kernel/random/boot_id")),
+        os_image: pretty
+            .unwrap_or_default()
+            .trim_matches(['"', '\''])
+            .to_owned(),
+    }
+}
+
+fn text_of(path: &Path) -> String {
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_IDENTITY_BYTES).read_to_string(&mut text));
+    match read {
+        Ok(_) => text,
+        Err(_) => String::new(),
+    }
 }
 
 fn page_bytes() -> Result<u64, NodeError> {

@@ -13,6 +13,8 @@ pub struct NodeCapacity {
     pub cpu_millis: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Bytes to which memory can be swapped out.
+    pub swap_bytes: u64,
     /// Bytes of a page of memory.
     pub page_bytes: u64,
     /// Bytes of the file system that holds pods' directories.
@@ -28,6 +30,19 @@ pub struct NodeCapacity {
     pub app_armor: bool,
     /// Whether the kernel enforces SELinux labels.
     pub selinux: bool,
+}
+
+/// Which machine it is, as the files of its system say; what they do not say is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineIdentity {
+    /// machine-id(5).
+    pub machine_id: String,
+    /// Of its firmware; without one the machine id.
+    pub system_uuid: String,
+    /// Another one after each boot.
+    pub boot_id: String,
+    /// `PRETTY_NAME` of os-release(5).
+    pub os_image: String,
 }
 
 /// How full a file system is.

@@ -9,7 +9,7 @@ mod mount_path;
 pub mod paths;
 mod usage;
 
-pub use capacity::{DiskUsage, NodeCapacity};
+pub use capacity::{DiskUsage, MachineIdentity, NodeCapacity};
 
 pub use cgroups::CgroupNaming;
 pub use id_ranges::{IdRange, IdRangeChoice, IdRangeError, choose_id_range, id_range_file};

@@ -452,8 +452,8 @@ impl RuntimeChanges for Gate {
         self.inner.exec_sync(container_id, command, timeout).await
     }
 
-    // ---- what is not judged: it ends something or takes it away, opens a log anew, or
-    // fetches an image
+    // ---- what is not judged: it ends something or takes it away, opens a log anew,
+    // fetches an image, or tells the runtime what only the cluster knows
 
     async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
         self.inner.stop_pod_sandbox(sandbox_id).await
@@ -499,6 +499,10 @@ impl RuntimeChanges for Gate {
 
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
         self.inner.remove_image(image).await
+    }
+
+    async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError> {
+        self.inner.update_runtime_config(config).await
     }
 }
 

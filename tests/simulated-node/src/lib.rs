@@ -16,8 +16,8 @@ use node_host::{
     NodeError, PodDirectories, Volumes,
 };
 use node_layout::{
-    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineUsage, NodeCapacity, PodFilesUsage,
-    choose_id_range, id_range_file, paths,
+    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineIdentity, MachineUsage,
+    NodeCapacity, PodFilesUsage, choose_id_range, id_range_file, paths,
 };
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
@@ -38,6 +38,7 @@ const STORAGE_BYTES: u64 = 100 << 30;
 pub const CAPACITY: NodeCapacity = NodeCapacity {
     cpu_millis: 4000,
     memory_bytes: MEMORY_BYTES,
+    swap_bytes: 0,
     ephemeral_storage_bytes: STORAGE_BYTES,
     huge_pages: BTreeMap::new(),
     unified_cgroups: false,
@@ -242,6 +243,10 @@ impl MemoryHost {
 impl Machine for MemoryHost {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
         Ok(CAPACITY)
+    }
+
+    async fn identity(&self) -> Result<MachineIdentity, NodeError> {
+        Ok(MachineIdentity::default())
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {

@@ -220,8 +220,9 @@ impl SimulatedRuntime {
         }
     }
 
-    /// Whether a call fails from now on that is about this container, sandbox or image: a stop
-    /// or status of a sandbox, the start or removal of a container, or the status of an image.
+    /// Whether a call fails from now on that is about this container, sandbox, image or network
+    /// of pods: a stop or status of a sandbox, the start or removal of a container, the status
+    /// of an image, or `UpdateRuntimeConfig`.
     pub fn set_call_fails(&self, method: &'static str, id: &str, fails: bool) {
         let mut failing = lock(&self.0.failing);
         let call = (method, id.to_owned());

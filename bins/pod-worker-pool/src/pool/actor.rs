@@ -230,6 +230,9 @@ impl Actor {
                 self.startable = startable;
                 self.request_starts();
             }
+            Command::ShutsDown { reply } => {
+                let _ = reply.send(matches!(self.startable, Startable::Only(_)));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use ipc::{FeedItem, FeedWatch, StateEvent, StateWatch};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::node_facts;
 use super::shared::Shared;
 
 pub(super) struct Service(pub(super) Shared);
@@ -61,6 +62,13 @@ impl v1::observations_server::Observations for Service {
         Ok(Response::new(v1::GetPodResponse {
             pod: Some(pod.to_message()),
         }))
+    }
+
+    async fn get_node_facts(
+        &self,
+        _request: Request<v1::GetNodeFactsRequest>,
+    ) -> Result<Response<v1::NodeFacts>, Status> {
+        Ok(Response::new(node_facts::facts(&self.0).await?))
     }
 }
 

@@ -16,20 +16,17 @@ use pod_lifecycle::{DesiredPod, KillRequest, Refusal, Subject, Update, UpdateKin
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
+use super::node_facts;
 use super::shared::Shared;
 use super::status;
 use crate::garbage::Order;
 use crate::pod_source::PodsOfSources;
 use crate::pool::{PoolError, UpdateExtras};
-use crate::readiness;
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
 const MAX_VERDICTS: usize = 1000;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
-/// How long it may take to say how it is, within the caller's 5 s.
-const STATUS_DEADLINE: Duration = Duration::from_secs(3);
-
 pub(super) struct Service {
     shared: Shared,
     pods: PodsOfSources,
@@ -176,44 +173,8 @@ impl v1::pod_workers_server::PodWorkers for Service {
         &self,
         _request: Request<v1::GetNodeCapacityRequest>,
     ) -> Result<Response<v1::NodeCapacity>, Status> {
-        let capacity = self
-            .shared
-            .host
-            .capacity()
-            .await
-            .map_err(|error| Status::internal(telemetry::chain(&error)))?;
-        let status = self.runtime_status().await;
-        let (supplemental_groups_policy, runtime_error) =
-            status.unwrap_or_else(|error| (false, error));
-        Ok(Response::new(v1::NodeCapacity {
-            boot_id: self.shared.boot_id.clone(),
-            cpu_millis: capacity.cpu_millis,
-            memory_bytes: capacity.memory_bytes,
-            ephemeral_storage_bytes: capacity.ephemeral_storage_bytes,
-            runtime_error,
-            kernel_release: capacity.kernel_release,
-            app_armor: capacity.app_armor,
-            supplemental_groups_policy,
-            node_conditions: self.shared.conditions.names(),
-            huge_pages: capacity.huge_pages.into_iter().collect(),
-        }))
-    }
-}
-
-impl Service {
-    /// Whether the runtime can keep the groups of images away, and why it is not ready
-    /// (empty when it is).
-    async fn runtime_status(&self) -> Result<(bool, String), String> {
-        let status = tokio::time::timeout(STATUS_DEADLINE, self.shared.runtime.reads.status(false))
-            .await
-            .map_err(|_| "the runtime does not answer".to_owned())?
-            .map_err(|error| telemetry::chain(&error))?;
-        let features = status.features.as_ref();
-        let has_strict_groups = features.is_some_and(|it| it.supplemental_groups_policy);
-        Ok((
-            has_strict_groups,
-            readiness::runtime(&status).err().unwrap_or_default(),
-        ))
+        let capacity = node_facts::capacity(&self.shared).await?;
+        Ok(Response::new(capacity))
     }
 }
 
@@ -230,7 +191,8 @@ enum Origin {
 
 /// A KILL never waits for config-sourcer: what the worker has, or else what is noted
 /// on the containers, says how long they may take. It goes by the UID alone: a pod whose
-/// manifest got another name must not run on for that.
+/// manifest got another name must not run on for that. An UPDATE takes the version that is
+/// here already from config-sourcer all the same: its source may say by now that it has ended.
 fn origin(
     kind: UpdateKind,
     pod: &PodIdentity,
@@ -243,7 +205,9 @@ fn origin(
         _ if hash.is_empty() => Err(Status::failed_precondition(
             "a pod that only the runtime has may only be killed",
         )),
-        (_, Some(held)) if held.document().hash() == hash && held.identity() == pod => {
+        (UpdateKind::Create | UpdateKind::Sync, Some(held))
+            if held.document().hash() == hash && held.identity() == pod =>
+        {
             Ok(Origin::Worker(Box::new(held)))
         }
         _ => Ok(Origin::ConfigSourcer),
@@ -318,7 +282,7 @@ mod tests {
     use crate::testing::{desired, manifest};
 
     #[test]
-    fn only_a_version_that_is_new_here_is_taken_from_config_sourcer() {
+    fn a_version_that_is_new_here_is_taken_from_config_sourcer_and_that_of_an_update() {
         let held = desired(manifest("a", "u1"));
         let hash = held.document().hash().to_owned();
         let worker = || Ok(Origin::Worker(Box::new(held.clone())));
@@ -326,8 +290,12 @@ mod tests {
             origin(kind, held.identity(), hash, known)
         };
         for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
+            let known = match kind {
+                UpdateKind::Update => Ok(Origin::ConfigSourcer),
+                _ => worker(),
+            };
             for (hash, is_held, expected) in [
-                (hash.as_str(), true, worker()),
+                (hash.as_str(), true, known),
                 (hash.as_str(), false, Ok(Origin::ConfigSourcer)),
                 ("another", true, Ok(Origin::ConfigSourcer)),
                 ("another", false, Ok(Origin::ConfigSourcer)),

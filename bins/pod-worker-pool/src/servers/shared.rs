@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use cri::Runtime;
 use node_host::NodeHost;
 
+use super::node_images::NodeImages;
 use crate::events::Events;
 use crate::eviction::NodeConditions;
 use crate::garbage::GarbageCollector;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub http_hooks: HttpHooks,
     /// Events of the workers.
     pub events: Events,
+    /// The images, as the Node tells them.
+    pub node_images: NodeImages,
     /// What the node suffers from.
     pub conditions: NodeConditions,
     /// Collects garbage.

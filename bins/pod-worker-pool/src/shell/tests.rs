@@ -128,6 +128,10 @@ impl Pool {
         PodWorkersClient::new(self.channel(Process::SyncLoop))
     }
 
+    fn observations(&self) -> ObservationsClient<Channel> {
+        ObservationsClient::new(self.channel(Process::StatusSyncer))
+    }
+
     fn targets(&self) -> ProbeTargetsClient<Channel> {
         ProbeTargetsClient::new(self.channel(Process::Prober))
     }
@@ -140,7 +144,7 @@ impl Pool {
 
     /// Has a pod started and waits until it is told of as running.
     async fn run(&self, value: &Value) -> v1::PodObservation {
-        let mut client = ObservationsClient::new(self.channel(Process::StatusSyncer));
+        let mut client = self.observations();
         let watch = client.watch_observations(v1::WatchObservationsRequest {});
         let mut stream = watch.await.unwrap().into_inner();
         self.source.put(value);

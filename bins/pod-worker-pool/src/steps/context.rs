@@ -30,6 +30,7 @@ use crate::policy::NodePolicy;
 use crate::publisher::{LOOPBACK, Publisher};
 use crate::record::Records;
 use crate::removed_pods::RemovedPods;
+use crate::service_source::ServiceSource;
 use crate::turns::Turns;
 
 /// How long the runtime may take to undo a call whose caller is gone, its name still
@@ -62,6 +63,8 @@ pub(crate) struct StepContext {
     pub doorbell: Doorbell,
     /// ConfigMaps and Secrets that pods refer to.
     pub objects: ObjectSource,
+    /// Services that containers are told of.
+    pub services: ServiceSource,
     /// What the files of all pods' volumes take.
     pub files_in_memory: FilesInMemory,
     /// What requests are made from.

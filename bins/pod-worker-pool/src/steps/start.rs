@@ -394,6 +394,9 @@ async fn container_config(
     let runtime = runtime.map_err(|error| StartError::of_call(REASON, error))?;
     let env_files = of_volumes::read_env_files(context, target, spec, &prepared.volumes);
     let env_files = env_files.await.map_err(failed)?;
+    let services = context.services.variables(target.pod, target.source).await;
+    let services =
+        services.map_err(|error| StartError::new(REASON, error.to_string(), Retry::SOON))?;
     let volume_images = image::ids(volume_images);
     let input = ContainerInput {
         pod: target.pod,
@@ -409,6 +412,7 @@ async fn container_config(
         sub_paths: &BTreeMap::new(),
         recursive_read_only,
         runtime: runtime.as_ref(),
+        service_variables: &services,
         env_files: &env_files,
         volume_images: &volume_images,
         objects: &prepared.objects,

@@ -52,6 +52,7 @@ pub(super) async fn sync(
     let target = Target {
         refused: refused.or(waits),
         identity: desired.identity(),
+        source: desired.document().source(),
         source_pod: &source_pod,
         pod: &pod,
         started_with: desired.started_with(),

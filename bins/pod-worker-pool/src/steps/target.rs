@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use clock::UnixNanos;
 use pod::core::Container as ContainerSpec;
-use pod::{Pod, PodIdentity, ephemeral};
+use pod::{Pod, PodIdentity, PodSource, ephemeral};
 use pod_lifecycle::plan::Refused;
 
 use super::error::Retry;
@@ -17,6 +17,8 @@ pub(super) struct Target<'a> {
     pub(super) identity: &'a PodIdentity,
     /// With the paths of the node that its claims stand for.
     pub(super) pod: &'a Pod,
+    /// Who delivered it.
+    pub(super) source: PodSource,
     /// As its source has it: it tells which objects the pod refers to.
     pub(super) source_pod: &'a Pod,
     /// What of it may not change while it runs, as `pod::update` has it.

@@ -183,4 +183,8 @@ impl RuntimeChanges for RuntimeInTurns {
         self.in_turn("RemoveImage", Call::RemoveImage, None, call)
             .await
     }
+
+    async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError> {
+        self.runtime.update_runtime_config(config).await
+    }
 }

@@ -52,6 +52,16 @@ fn reference(kind: ObjectKind, name: &str) -> ObjectRef {
 
 /// The variables of container `c` of a pod with these `env` and `resources`.
 fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, String)>, BuildError> {
+    variables_beside(&BTreeMap::new(), env, resources, spec)
+}
+
+/// The same beside variables of Services.
+fn variables_beside(
+    service_variables: &BTreeMap<String, String>,
+    env: &str,
+    resources: &str,
+    spec: &str,
+) -> Result<Vec<(String, String)>, BuildError> {
     let pod = pod(&format!(
         r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u1",
             "labels":{{"app":"web"}},"annotations":{{"a.b/c":"note"}}}},
@@ -69,6 +79,7 @@ fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, Stri
         node: &node,
         pod_ips: &pod_ips,
         objects: &objects(),
+        service_variables,
         env_files: &EnvFiles::new(),
     };
     let environment = environment(&input, &mut Budget::new())?;
@@ -233,6 +244,22 @@ fn an_environment_beyond_the_bound_is_an_error() {
         error.to_string(),
         "spec.containers[0].env[10]: expands to more than 1048576 bytes"
     );
+}
+
+#[test]
+fn variables_of_services_can_be_referred_to_and_replaced_and_come_last() {
+    let services = [("A_PORT", "tcp://a"), ("B_PORT", "tcp://b")];
+    let services = services.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env = r#"[{"name":"X","value":"$(A_PORT) $(B_PORT)"},{"name":"B_PORT","value":"mine"},
+        {"name":"Y","value":"$(B_PORT)"}]"#;
+    let all = variables_beside(&services.into(), env, "{}", "").unwrap();
+    let expected = [
+        ("X", "tcp://a tcp://b"),
+        ("B_PORT", "mine"),
+        ("Y", "mine"),
+        ("A_PORT", "tcp://a"),
+    ];
+    assert_eq!(pairs(&all), expected);
 }
 
 /// The variables of a container with these `envFrom` and `env`.

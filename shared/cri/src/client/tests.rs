@@ -2,6 +2,7 @@
 
 mod fake_runtime;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
+use super::connection::{LISTS_AT_A_TIME, socket_path};
 use super::*;
 use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::v1::runtime_service_server::RuntimeServiceServer;
@@ -232,6 +234,9 @@ async fn a_method_that_the_runtime_lacks_is_unimplemented() {
     let served = serve(FakeRuntime::default(), false);
     let error = served.client().runtime_config().await.unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+    let config = v1::RuntimeConfig::default();
+    let error = served.client().update_runtime_config(config).await;
+    assert_eq!(error.unwrap_err().kind, RuntimeErrorKind::Unimplemented);
 }
 
 #[tokio::test]

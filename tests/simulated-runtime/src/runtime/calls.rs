@@ -476,4 +476,13 @@ impl RuntimeChanges for SimulatedRuntime {
         })
         .await
     }
+
+    async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError> {
+        const METHOD: &str = "UpdateRuntimeConfig";
+        let network = config.network_config.unwrap_or_default();
+        self.perform(METHOD, millis(1), move |runtime| async move {
+            runtime.fails(METHOD, &network.pod_cidr)
+        })
+        .await
+    }
 }

@@ -79,7 +79,14 @@ async fn the_lock_is_kept_for_the_next_run_where_this_one_is_stopped_while_pods_
 async fn pods_start_after_a_shutdown_of_which_logind_knows_nothing_after_its_own_restart() {
     let pool = guarded().await;
     pool.run(&pod_running("a", "u1", &["run"])).await;
+    let shuts_down = async || {
+        let mut workers = pool.workers();
+        let capacity = workers.get_node_capacity(v1::GetNodeCapacityRequest {});
+        capacity.await.unwrap().into_inner().shuts_down
+    };
+    assert!(!shuts_down().await);
     goes_down(&pool).await;
+    assert!(shuts_down().await);
     pool.logind.restart();
     eventually("the next one waits", || pool.logind.is_delayed()).await;
     pool.run(&pod_running("b", "u2", &["run"])).await;
