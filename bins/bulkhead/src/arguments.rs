@@ -13,6 +13,7 @@ use crate::top::reading::SortBy;
 const AFTER_HELP: &str = "\
 Examples:
   bulkhead status                    is every process well?
+  bulkhead node                      what does the API server have of this node?
   bulkhead pods -o wide              what runs here, and where?
   bulkhead describe web              why is this pod as it is?
   bulkhead top                       what uses how much?
@@ -54,8 +55,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The processes: state, restarts, last ending, memory, confinement.
+    /// The processes: state, restarts, last ending, memory, confinement; the connection to
+    /// the API server.
     Status(StatusOptions),
+    /// The Node as the API server has it.
+    Node(NodeOptions),
     /// The pods of this node and their state.
     Pods(PodsOptions),
     /// One pod in full: spec, status, recent events, and why it is so.
@@ -98,6 +102,13 @@ pub(crate) struct StatusOptions {
     /// Print again whenever a process changes its state.
     #[arg(short, long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeOptions {
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
+    pub(crate) output: TableOrJson,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

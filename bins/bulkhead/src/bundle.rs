@@ -13,7 +13,9 @@ use bulkhead_api::v1;
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::{MACHINE_LACKS_FILE_NAME, Process};
 
+use crate::api_server;
 use crate::arguments::{Arguments, Command, StatusOptions};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{Output, beside_verdict};
 use crate::status::{print, readiness};
@@ -50,7 +52,11 @@ const TIMED_OUT: [Option<i32>; 3] = [Some(124), Some(137), None];
 
 /// The answer of systemd to a command that our supervisor would have answered; none where
 /// it is not for systemd to answer.
-pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<ExitCode, Failure>> {
+pub(crate) async fn answer(
+    arguments: &Arguments,
+    connection: &Connection,
+    output: Output,
+) -> Option<Result<ExitCode, Failure>> {
     let is_for_supervisor = matches!(
         arguments.command,
         Command::Status(_) | Command::Restart(_) | Command::Reload | Command::Crashes(_)
@@ -60,7 +66,7 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
     }
     Some(match &arguments.command {
         Command::Status(options) if options.watch => Err(Failure::NotFound(WATCH.to_owned())),
-        Command::Status(options) => status(options, output),
+        Command::Status(options) => status(options, connection, output).await,
         Command::Restart(options) => restart(&options.process, output),
         Command::Reload => reload(output),
         Command::Crashes(_) => Err(Failure::NotFound(JOURNAL.to_owned())),
@@ -86,10 +92,16 @@ fn is_up() -> bool {
     shown.is_ok_and(|shown| systemd::is_any_up(&shown))
 }
 
-fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> {
+async fn status(
+    options: &StatusOptions,
+    connection: &Connection,
+    output: Output,
+) -> Result<ExitCode, Failure> {
     let shown = ask_for_processes()?;
     let told = processes(&shown.answer()?);
-    beside_verdict(print(&told, options.output, output))?;
+    let api_server = api_server::ask(connection, &told).await;
+    let printed = print(&told, api_server.as_ref(), options.output, output);
+    beside_verdict(printed)?;
     Ok(readiness(&told))
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipc::{CallError, Channel, Collected, Message, Network};
+use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use tokio::time::Instant;
 use tonic::{Code, Response, Status, Streaming};
 use topology::Process;
@@ -47,6 +48,12 @@ impl Connection {
     /// Where the sockets are.
     pub(crate) fn run_dir(&self) -> &Path {
         &self.run_dir
+    }
+
+    /// Whether this node is configured to run a process; false where that cannot be read.
+    pub(crate) fn runs(&self, process: Process) -> bool {
+        let config = NodeConfig::read(&self.run_dir.join(NODE_CONFIG_FILE));
+        config.is_ok_and(|config| config.runs(process))
     }
 
     /// A channel to a process.

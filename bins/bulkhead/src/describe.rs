@@ -7,7 +7,6 @@ mod remedies;
 mod repeats;
 #[cfg(test)]
 mod tests;
-mod text;
 mod trouble;
 mod volume;
 
@@ -28,9 +27,9 @@ use crate::output::{Output, note};
 use crate::pod_list::{self, ListedPod, PodEntry, pick};
 use crate::pod_row::status_word;
 use crate::table::{self, Cell};
+use crate::text::Text;
 use crate::words::{age, age_since, nanos, timestamp};
 use facts::Beside;
-use text::Text;
 
 /// Annotations that hold a copy of the whole pod.
 const HIDDEN_ANNOTATIONS: [&str; 1] = ["kubectl.kubernetes.io/last-applied-configuration"];
@@ -92,6 +91,7 @@ impl Asked {
             events: &self.events,
             last_plan: &listed.last_plan,
             sync_error: &listed.sync_error,
+            awaited_report: &listed.awaited_report,
             desired: self.desired.as_ref(),
             namesake,
         }
@@ -143,6 +143,7 @@ fn rendered(pod: &Pod, beside: &Beside<'_>, now: UnixNanos, colours: bool) -> St
     decision(&mut text, beside.desired, now);
     text.optional(1, "Worker's plan", Some(beside.last_plan));
     text.optional(1, "Sync error", Some(beside.sync_error));
+    text.optional(1, "API server", Some(beside.awaited_report));
     text.heading("Events");
     if beside.events.is_empty() {
         text.line(1, "none lately");

@@ -6,6 +6,7 @@
 //! terminal by `escape` alone: each command escapes the words that it prints, and `output`
 //! once more all that it is given.
 
+mod api_server;
 mod arguments;
 mod bundle;
 mod check;
@@ -16,6 +17,7 @@ mod events;
 mod failure;
 mod logs;
 mod loop_status;
+mod node;
 mod output;
 mod pod_list;
 mod pod_row;
@@ -25,6 +27,7 @@ mod pulls;
 mod status;
 mod systemd;
 mod table;
+mod text;
 mod top;
 mod words;
 
@@ -43,9 +46,6 @@ use output::{Output, note};
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(outcome) = bundle::answer(&arguments, Output::standard()) {
-        return ended(outcome);
-    }
     let connection = Connection::new(&arguments.run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -79,8 +79,12 @@ fn ended(outcome: Result<ExitCode, Failure>) -> ExitCode {
 
 async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode, Failure> {
     let output = Output::standard();
+    if let Some(outcome) = bundle::answer(arguments, connection, output).await {
+        return outcome;
+    }
     match &arguments.command {
         Command::Status(options) => status::status(connection, options, output).await,
+        Command::Node(options) => node::node(connection, options, output).await,
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
         Command::Top(options) => top::top(connection, options, output).await,

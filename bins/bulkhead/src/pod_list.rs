@@ -51,6 +51,8 @@ pub(crate) struct ListedPod {
     pub(crate) last_plan: String,
     /// Error of its last sync, or empty.
     pub(crate) sync_error: String,
+    /// The report that the API server has not taken yet, or empty.
+    pub(crate) awaited_report: String,
 }
 
 impl ListedPod {
@@ -60,6 +62,7 @@ impl ListedPod {
             pod: serde_json::from_slice(json).ok()?,
             last_plan: String::new(),
             sync_error: String::new(),
+            awaited_report: String::new(),
         })
     }
 
@@ -88,6 +91,7 @@ pub(crate) struct PodEntry {
     json: Vec<u8>,
     last_plan: String,
     sync_error: String,
+    awaited_report: String,
     /// Whether it has no status yet.
     is_pending: bool,
 }
@@ -110,6 +114,7 @@ impl PodEntry {
             json,
             last_plan: String::new(),
             sync_error: String::new(),
+            awaited_report: String::new(),
             is_pending: false,
         })
     }
@@ -137,6 +142,7 @@ impl PodEntry {
         }
         listed.last_plan.clone_from(&self.last_plan);
         listed.sync_error.clone_from(&self.sync_error);
+        listed.awaited_report.clone_from(&self.awaited_report);
         Ok(listed)
     }
 }
@@ -301,6 +307,7 @@ fn merge(statuses: Vec<v1::PodStatusEntry>, mut pods: PodsByUid) -> (Vec<PodEntr
             Some(mut pod) => {
                 pod.last_plan = entry.last_plan;
                 pod.sync_error = entry.sync_error;
+                pod.awaited_report = entry.awaited_report;
                 entries.push(pod);
             }
             None => left_out += 1,

@@ -10,6 +10,7 @@ use ipc::Channel;
 use serde_json::{Value, json};
 use topology::Process;
 
+use crate::api_server;
 use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJson};
 use crate::connection::{Connection, Next, REOPEN, next};
 use crate::escape::plain;
@@ -24,7 +25,7 @@ fn client(connection: &Connection) -> Result<SupervisorClient<Channel>, Failure>
     ))
 }
 
-/// Prints the process table.
+/// Prints the process table, and how the connection to the API server stands.
 pub(crate) async fn status(
     connection: &Connection,
     options: &StatusOptions,
@@ -40,7 +41,9 @@ pub(crate) async fn status(
             async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
         })
         .await?;
-    beside_verdict(print(&status, options.output, output))?;
+    let api_server = api_server::ask(connection, &status).await;
+    let printed = print(&status, api_server.as_ref(), options.output, output);
+    beside_verdict(printed)?;
     Ok(readiness(&status))
 }
 
@@ -68,23 +71,32 @@ async fn watch(
             .await?;
         // A stream that breaks is opened again: the supervisor was restarted.
         while let Next::Message(status) = next(Process::Supervisor, &mut stream).await? {
-            print(&status, format, output)?;
+            let api_server = api_server::ask(connection, &status).await;
+            print(&status, api_server.as_ref(), format, output)?;
         }
         tokio::time::sleep(REOPEN).await;
     }
 }
 
-/// Prints the process table.
+/// Prints the process table, and below it the connection to the API server.
 pub(crate) fn print(
     status: &v1::SupervisorStatus,
+    api_server: Option<&v1::GetApiConnectionResponse>,
     format: TableOrJson,
     output: Output,
 ) -> Result<(), Failure> {
+    let now = WallClock::system().now();
     match format {
         TableOrJson::Table => {
-            output.text(&as_table(status, WallClock::system().now(), output.colours))
+            let mut text = as_table(status, now, output.colours);
+            text.extend(api_server.map(|it| api_server::as_text(it, now, output.colours)));
+            output.text(&text)
         }
-        TableOrJson::Json => output.json(&as_json(status)),
+        TableOrJson::Json => {
+            let mut value = as_json(status);
+            value["apiServer"] = json!(api_server.map(|it| api_server::as_json(it, now)));
+            output.json(&value)
+        }
     }
 }
 

@@ -35,7 +35,11 @@ pub(crate) fn nanos(time: &Time) -> UnixNanos {
 
 /// A point in time as RFC 3339 in UTC, whole seconds.
 pub(crate) fn timestamp(at: UnixNanos) -> String {
-    let seconds = at.0.div_euclid(1_000_000_000);
+    timestamp_of_seconds(at.0.div_euclid(1_000_000_000))
+}
+
+/// The same of seconds of Unix time, which may be centuries away.
+pub(crate) fn timestamp_of_seconds(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "-".to_owned(), |time| time.to_string())
 }
 

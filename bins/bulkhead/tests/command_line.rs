@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use bulkhead_api::v1;
+use bulkhead_api::v1::api_connection_server::ApiConnectionServer;
 use bulkhead_api::v1::container_logs_server::ContainerLogsServer;
 use bulkhead_api::v1::statuses_server::StatusesServer;
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use bulkhead_api::v1::sync_loop_server::SyncLoopServer;
 use bulkhead_api::v1::usage_server::UsageServer;
+use node_config::ApiServer;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::Notify;
@@ -26,8 +28,9 @@ use tonic::service::Routes;
 use topology::Process;
 
 use fakes::{
-    FakeEcho, FakeHappenings, FakeHostileLog, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop,
-    FakeUsage, HOSTILE_LINE, LOST, Node, Server, code, manifests, node, stderr, stdout,
+    FakeEcho, FakeGateway, FakeHappenings, FakeHostileLog, FakeLogs, FakeStatuses, FakeSupervisor,
+    FakeSyncLoop, FakeUsage, HOSTILE_LINE, LOST, Node, Server, code, manifests, node, stderr,
+    stdout,
 };
 use terminal::Terminal;
 
@@ -80,6 +83,31 @@ async fn exit_codes_tell_what_is_wrong() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn only_on_a_node_with_a_kubeconfig_is_the_gateway_asked() {
+    let mut node = Node::empty();
+    node.configured_for(None);
+    let socket = node.socket(Process::ApiGateway);
+    socket.set_nonblocking(true).unwrap();
+    let output = node.bulkhead(&["node"]).await;
+    assert_eq!(code(&output), 5, "{}", stderr(&output));
+    assert!(stderr(&output).contains("--kubeconfig"));
+    assert!(socket.accept().is_err(), "nobody may have connected");
+    drop(socket);
+    std::fs::remove_file(node.run_dir().join(Process::ApiGateway.socket_file_name())).unwrap();
+    node.configured_for(Some(ApiServer {
+        url: "https://10.0.0.1:6443".to_owned(),
+        server_name: None,
+        authority: String::new(),
+        credential: None,
+    }));
+    let server = ApiConnectionServer::new(FakeGateway);
+    node.serve(Process::ApiGateway, Routes::new(server));
+    let output = node.bulkhead(&["node", "-o", "json"]).await;
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(json["metadata"]["name"], "n1");
 }
 
 #[tokio::test]
@@ -375,7 +403,7 @@ async fn every_shell_gets_a_completion_script_with_every_command() {
         let script = stdout(&output);
         assert!(script.contains(mark), "{shell}");
         for word in [
-            "status", "pods", "describe", "logs", "events", "restart", "reload", "crashes",
+            "status", "node", "pods", "describe", "logs", "events", "restart", "reload", "crashes",
             "check", "since", "watch",
         ] {
             assert!(script.contains(word), "{shell}: {word}");

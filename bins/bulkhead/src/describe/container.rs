@@ -6,8 +6,8 @@ use pod::core::{
 };
 use pod::meta::Time;
 
-use super::text::Text;
 use crate::pod_row::ending_word;
+use crate::text::Text;
 use crate::words::{nanos, timestamp};
 
 /// All containers of a list.

@@ -14,6 +14,8 @@ pub(super) struct Beside<'a> {
     pub(super) last_plan: &'a str,
     /// The error of its last sync, or empty.
     pub(super) sync_error: &'a str,
+    /// The report that the API server has not taken yet, or empty.
+    pub(super) awaited_report: &'a str,
     /// What was decided about it.
     pub(super) desired: Option<&'a v1::DesiredPod>,
     /// The UID of another pod of the same name.

@@ -141,6 +141,7 @@ Decision:
   Last decision:    UPDATE because PLEG: container died (5s ago, 1970-01-01T00:01:05Z)
   Worker's plan:    start c
   Sync error:       no space
+  API server:       its status is on its way
 Events:
   LAST SEEN   TYPE      REASON    FROM   MESSAGE
   10s         Warning   BackOff   pool   again
@@ -161,6 +162,7 @@ fn a_pod_is_described_in_full() {
         events: &[event()],
         last_plan: "start c",
         sync_error: "no space",
+        awaited_report: "its status is on its way",
         desired: Some(&desired),
         namesake: None,
     };

@@ -3,7 +3,7 @@
 use pod::core::Volume;
 use serde_json::Value;
 
-use super::text::Text;
+use crate::text::Text;
 
 /// All volumes, each with its kind and the kind's own fields.
 pub(super) fn list(text: &mut Text, volumes: &[Volume]) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use bulkhead_api::v1::api_connection_server::ApiConnection;
 use bulkhead_api::v1::container_logs_server::ContainerLogs;
 use bulkhead_api::v1::list_events_response::Message as EventMessage;
 use bulkhead_api::v1::list_pod_statuses_response::Message as StatusMessage;
@@ -17,7 +18,7 @@ use bulkhead_api::v1::supervisor_server::{Supervisor, SupervisorServer};
 use bulkhead_api::v1::sync_loop_server::{SyncLoop, SyncLoopServer};
 use bulkhead_api::v1::usage_server::Usage;
 use futures_util::{Stream, stream};
-use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
+use node_config::{ApiServer, DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -90,6 +91,15 @@ impl Node {
 
     /// As a supervisor leaves it, with the node policy at this path.
     pub(crate) fn configured_with(&self, policy: &Path) {
+        self.configured(policy, None);
+    }
+
+    /// The same with an API server, or with none.
+    pub(crate) fn configured_for(&self, api_server: Option<ApiServer>) {
+        self.configured(Path::new("/etc/bulkhead/policy.toml"), api_server);
+    }
+
+    fn configured(&self, policy: &Path, api_server: Option<ApiServer>) {
         let directories = DirectoryLayout {
             run_dir: self.run_dir().to_owned(),
             state_dir: "/var/lib/bulkhead".into(),
@@ -99,6 +109,7 @@ impl Node {
         };
         let config = NodeConfig {
             policy_path: policy.to_owned(),
+            api_server,
             ..NodeConfig::with_defaults("n1".to_owned(), directories)
         };
         let config = serde_json::to_vec(&config).unwrap();
@@ -196,6 +207,29 @@ fn pod(name: &str) -> v1::Pod {
         }),
         json: json.to_string().into_bytes(),
         ..v1::Pod::default()
+    }
+}
+
+/// Has a Node.
+pub(crate) struct FakeGateway;
+
+#[tonic::async_trait]
+impl ApiConnection for FakeGateway {
+    async fn get_api_connection(
+        &self,
+        _: Request<v1::GetApiConnectionRequest>,
+    ) -> Result<Response<v1::GetApiConnectionResponse>, Status> {
+        Ok(Response::new(v1::GetApiConnectionResponse::default()))
+    }
+
+    async fn get_api_node(
+        &self,
+        _: Request<v1::GetApiNodeRequest>,
+    ) -> Result<Response<v1::GetApiNodeResponse>, Status> {
+        let node = json!({"metadata": {"name": "n1"}, "status": {}});
+        Ok(Response::new(v1::GetApiNodeResponse {
+            json: node.to_string().into_bytes(),
+        }))
     }
 }
 

@@ -3,43 +3,43 @@
 use crate::escape::plain;
 
 /// Where values begin.
-const VALUE_COLUMN: usize = 20;
+pub(crate) const VALUE_COLUMN: usize = 20;
 
 /// Text that grows line by line; what comes from elsewhere cannot steer the
 /// terminal.
 #[derive(Default)]
-pub(super) struct Text(String);
+pub(crate) struct Text(String);
 
 impl Text {
-    pub(super) fn into_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         self.0
     }
 
-    pub(super) fn heading(&mut self, heading: &str) {
+    pub(crate) fn heading(&mut self, heading: &str) {
         self.0 += heading;
         self.0 += ":\n";
     }
 
-    pub(super) fn line(&mut self, depth: usize, line: &str) {
+    pub(crate) fn line(&mut self, depth: usize, line: &str) {
         self.0 += &" ".repeat(depth * 2);
         self.0 += plain(line).trim_end();
         self.0.push('\n');
     }
 
     /// `Key:  value`, with values in one column.
-    pub(super) fn field(&mut self, depth: usize, key: &str, value: &str) {
+    pub(crate) fn field(&mut self, depth: usize, key: &str, value: &str) {
         let width = VALUE_COLUMN.saturating_sub(depth * 2);
         self.line(depth, &format!("{:<width$}{value}", format!("{key}:")));
     }
 
-    pub(super) fn optional(&mut self, depth: usize, key: &str, value: Option<impl AsRef<str>>) {
+    pub(crate) fn optional(&mut self, depth: usize, key: &str, value: Option<impl AsRef<str>>) {
         if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
             self.field(depth, key, value.as_ref());
         }
     }
 
     /// Several values below one another.
-    pub(super) fn values(&mut self, depth: usize, key: &str, values: &[String]) {
+    pub(crate) fn values(&mut self, depth: usize, key: &str, values: &[String]) {
         for (index, value) in values.iter().enumerate() {
             if index == 0 {
                 self.field(depth, key, value);
@@ -51,7 +51,7 @@ impl Text {
     }
 
     /// Lines that are made already, indented.
-    pub(super) fn block(&mut self, block: &str) {
+    pub(crate) fn block(&mut self, block: &str) {
         for line in block.lines() {
             self.0 += "  ";
             self.0 += line;
