@@ -82,9 +82,9 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
             break;
         }
         let names = names(&format!("burst-{round}"), pods);
-        let before = processes::look(world)?;
+        let before = processes::look(&world.bulkhead)?;
         let bulkhead = by_bulkhead(world, &names)?;
-        let shares = shares(&before, &processes::look(world)?);
+        let shares = shares(&before, &processes::look(&world.bulkhead)?);
         let figures = format!("{} ({shares})", bulkhead.seconds());
         rows.push(told(&format!("burst of {pods}, Bulkhead"), &figures));
         ours.push(bulkhead);

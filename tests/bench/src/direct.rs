@@ -94,6 +94,7 @@ fn container_request(
         volume_images: &BTreeMap::new(),
         objects: &Objects::default(),
         env_files: &EnvFiles::default(),
+        service_variables: &BTreeMap::new(),
         recursive_read_only: false,
         runtime: None,
         sub_paths: &BTreeMap::new(),

@@ -355,6 +355,15 @@ impl v1::status_reports_server::StatusReports for World {
         }))
     }
 
+    async fn set_node_health(
+        &self,
+        _: Request<v1::SetNodeHealthRequest>,
+    ) -> Result<Response<v1::SetNodeHealthResponse>, Status> {
+        Ok(Response::new(v1::SetNodeHealthResponse {
+            boot_id: boot_id(),
+        }))
+    }
+
     async fn reject_pod(
         &self,
         _: Request<v1::RejectPodRequest>,

@@ -25,13 +25,13 @@ pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
         world.noted(&format!("idle-{pod}"), "started", 0)?;
     }
     pause_for(SETTLE);
-    let before = processes::look(&world)?;
+    let before = processes::look(&world.bulkhead)?;
     let begin = Instant::now();
     pause_for(Duration::from_secs(seconds));
     let elapsed = begin.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     let (mut cores, mut memory) = (0.0, 0);
-    for (earlier, later) in before.iter().zip(&processes::look(&world)?) {
+    for (earlier, later) in before.iter().zip(&processes::look(&world.bulkhead)?) {
         anyhow::ensure!(
             earlier.pid == later.pid,
             "{} was started anew while it was watched",
@@ -78,7 +78,7 @@ fn budgets(pods: usize) -> (&'static str, &'static str) {
 pub(crate) fn measure_memory_after(pods: usize, at_once: usize) -> Result<Vec<Row>> {
     let world = World::create()?;
     pause_for(SETTLE);
-    let fresh = processes::look(&world)?;
+    let fresh = processes::look(&world.bulkhead)?;
     let names: Vec<String> = (0..pods).map(|pod| format!("gone-{pod}")).collect();
     for batch in names.chunks(at_once.max(1)) {
         for name in batch {
@@ -97,7 +97,7 @@ pub(crate) fn measure_memory_after(pods: usize, at_once: usize) -> Result<Vec<Ro
     // What they leave in the runtime is known, and takes memory, until it is removed.
     world.until_runtime_is_empty()?;
     pause_for(GIVEN_BACK);
-    let after = processes::look(&world)?;
+    let after = processes::look(&world.bulkhead)?;
     let (mut rows, mut sums) = (Vec::new(), (0, 0));
     for (fresh, after) in fresh.iter().zip(&after) {
         anyhow::ensure!(

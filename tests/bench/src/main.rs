@@ -3,6 +3,7 @@
 //! was measured.
 
 mod burst;
+mod cluster_node;
 mod direct;
 mod dispatch;
 mod idle;
@@ -75,6 +76,8 @@ enum Measurement {
     Kills,
     /// From an event into sync-loop to UpdatePod out of it.
     Dispatch,
+    /// Pods of a cluster, against a kubelet; where KUBEBUILDER_ASSETS names a control plane.
+    Cluster,
     /// Processor time and memory of an idle node.
     Idle,
     /// Memory after many pods have come and gone.
@@ -90,6 +93,7 @@ const ALL: &[Measurement] = &[
     Measurement::AfterRemovals,
     Measurement::Restart,
     Measurement::Kills,
+    Measurement::Cluster,
     Measurement::Idle,
     Measurement::Memory,
 ];
@@ -123,6 +127,7 @@ fn main() -> Result<()> {
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
             Measurement::Dispatch => dispatch::measure(),
+            Measurement::Cluster => cluster_node::measure(arguments.repetitions),
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();
                 nodes

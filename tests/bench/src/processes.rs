@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use test_support::BulkheadInstance;
 
 use crate::world::{World, poll_every};
 
@@ -27,8 +28,8 @@ pub(crate) struct Usage {
 }
 
 /// All processes, always in the same order.
-pub(crate) fn look(world: &World) -> Result<Vec<Usage>> {
-    let pids = world.bulkhead.pids()?;
+pub(crate) fn look(bulkhead: &BulkheadInstance) -> Result<Vec<Usage>> {
+    let pids = bulkhead.pids()?;
     pids.into_iter()
         .map(|(process, pid)| {
             Ok(Usage {

@@ -1,0 +1,11 @@
+//! A node in a cluster.
+
+mod decisions;
+mod deletions;
+mod faults;
+mod hostile;
+mod mirrors;
+mod peer;
+mod policy;
+mod services;
+mod workloads;
