@@ -17,12 +17,13 @@ use topology::{Need, Place, Process, Sight, row};
 use crate::starter::Starter;
 
 /// Those that the kernel holds to their files.
-pub const HELD: [Process; 5] = [
+pub const HELD: [Process; 6] = [
     Process::StatusSyncer,
     Process::Pleg,
     Process::Prober,
     Process::ConfigSourcer,
     Process::SyncLoop,
+    Process::ApiGateway,
 ];
 
 /// What attempts came to, by their names.
@@ -412,7 +413,7 @@ mod tests {
             }
             let (is_sourcer, internet) = match process {
                 Process::ConfigSourcer => (true, true),
-                Process::Prober => (false, true),
+                Process::Prober | Process::ApiGateway => (false, true),
                 _ => (false, false),
             };
             for landlock in 1..WHOLE {

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
-use node_config::PROGRAM_VARIABLES;
 use topology::{Account, Namespace, PROCESSES, Process, row};
 
 use listening::Listening;
@@ -38,7 +37,6 @@ const VARIABLES: [&str; 13] = [
     "BULKHEAD_LOG_FORMAT",
     "RUST_BACKTRACE",
 ];
-const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// What systemd adds of its own; nothing of it is secret.
 const OF_SYSTEMD: [&str; 13] = [
     "HOME",
@@ -250,11 +248,7 @@ fn compare(
         }
     }
     let mut known: BTreeSet<&str> = VARIABLES.into();
-    match process {
-        Process::ConfigSourcer => known.extend(AUTHORITIES),
-        Process::CredentialProvider => known.extend(PROGRAM_VARIABLES),
-        _ => {}
-    }
+    known.extend(row.environment);
     if starter == Starter::Systemd {
         known.extend(OF_SYSTEMD);
     }

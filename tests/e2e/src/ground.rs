@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -16,8 +16,8 @@ use test_support::{
 };
 use topology::Process;
 
-use crate::credential_program;
 use crate::workload::{container, journal_names};
+use crate::{credential_program, unreachable_cluster};
 
 /// Long enough for anything that takes seconds on an idle machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,6 +30,16 @@ pub struct Ground {
     pub bulkhead: BulkheadInstance,
     /// The runtime.
     pub containerd: PrivateContainerd,
+}
+
+/// Options with which each process runs, those too that not every node has.
+///
+/// # Errors
+/// When their files cannot be written.
+pub fn every_process(directory: &Path) -> Result<BulkheadOptions> {
+    let mut options = credential_program::install(directory, "exit 1", &["a.io".to_owned()])?;
+    options.flags.push(unreachable_cluster::install(directory)?);
+    Ok(options)
 }
 
 impl Ground {
@@ -57,7 +67,7 @@ impl Ground {
     pub fn with_every_process() -> Result<Self> {
         let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
         let directory = containerd.node().directory_of(0);
-        let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
+        let options = every_process(&directory)?;
         Ok(Self {
             bulkhead: BulkheadInstance::start(&containerd, &options)?,
             containerd,
@@ -70,6 +80,17 @@ impl Ground {
     /// When something does not come up.
     pub fn start_with(options: &BulkheadOptions) -> Result<Self> {
         let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+        Ok(Self {
+            bulkhead: BulkheadInstance::start(&containerd, options)?,
+            containerd,
+        })
+    }
+
+    /// On a containerd that runs.
+    ///
+    /// # Errors
+    /// When Bulkhead does not come up.
+    pub fn on(containerd: PrivateContainerd, options: &BulkheadOptions) -> Result<Self> {
         Ok(Self {
             bulkhead: BulkheadInstance::start(&containerd, options)?,
             containerd,

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use bulkhead_api::v1;
+use bulkhead_api::v1::report_request::Report;
 use pod::{PodDocument, PodSource};
 use prost::Message;
 use serde_json::json;
@@ -89,6 +90,11 @@ fn status_reports(name: &str) -> Result<Vec<u8>> {
     Ok(match name {
         "SetProbeVerdicts" => v1::SetProbeVerdictsRequest {
             verdicts: vec![verdict],
+        }
+        .encode_to_vec(),
+        "SetNodeHealth" => v1::SetNodeHealthRequest {
+            pleg_inactive_nanos: Some(0),
+            shuts_down: false,
         }
         .encode_to_vec(),
         "RejectPod" => v1::RejectPodRequest {
@@ -181,10 +187,17 @@ fn of_readers(name: &str) -> Result<Vec<u8>> {
             repository: "b.io/nobody".to_owned(),
         }
         .encode_to_vec(),
+        "Report" => v1::ReportRequest {
+            report: Some(Report::PodEnd(reference())),
+        }
+        .encode_to_vec(),
         // They ask for all there is.
-        "GetStatus" | "WatchStatus" | "Reload" | "WatchObservations" | "GetPolicy" | "GetUsage"
-        | "ListPodStatuses" | "WatchEvents" | "WatchResults" | "WatchPods" | "WatchObjects"
-        | "GetLoopStatus" => Vec::new(),
+        "WatchApiPods" | "WatchApiReports" | "GetApiConnection" | "GetApiNode" | "GetNodeFacts"
+        | "GetStatus" | "WatchStatus" | "Reload" | "WatchObservations" | "GetPolicy"
+        | "GetUsage" | "ListPodStatuses" | "WatchEvents" | "WatchResults" | "WatchPods"
+        | "WatchObjects" | "WatchApiServices" | "WatchServices" | "WatchNode" | "GetLoopStatus" => {
+            Vec::new()
+        }
         other => bail!("no message for {other}"),
     })
 }

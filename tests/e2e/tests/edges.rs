@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Result;
-use e2e::credential_program;
 use e2e::edge_matrix::{self, STRANGER};
+use e2e::ground::every_process;
 use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd};
 use topology::{Identities, Process};
 
@@ -14,7 +14,7 @@ use topology::{Identities, Process};
 fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
     let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
     let directory = containerd.node().directory_of(0);
-    let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
+    let options = every_process(&directory)?;
     let instance = BulkheadInstance::start(&containerd, &options)?;
     let identities = Identities::from_base(instance.uid_base())?;
     let callers = edge_matrix::callers(&identities);

@@ -57,11 +57,11 @@ impl InstancePaths {
 
     /// What pods of tests need beyond `baseline`: the directory that they share with
     /// the node, in it a disk and a file that a pod takes for one, the node's namespaces
-    /// and ports, and probes of the node.
+    /// and ports, and probes of the node. The API server is trusted as a kubelet does.
     #[must_use]
     pub fn usual_policy(&self) -> String {
         format!(
-            "[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
+            "[sources]\napi = \"privileged\"\n[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
              devices = [{disk:?}, {file:?}]\nhostNetwork = true\nhostPID = true\nhostIPC = true\n\
              hostPorts = [\"18000-18999\"]\nprobeHosts = [\"127.0.0.1\", \"localhost\"]\n",
             shared = self.shared,

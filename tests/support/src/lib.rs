@@ -6,6 +6,7 @@
 //!
 //! Not here: assertions about behaviour. They belong to the tests.
 
+pub mod api_server;
 pub mod binaries;
 pub mod bulkhead;
 pub mod cgroup;
@@ -29,6 +30,7 @@ mod processes;
 mod slot;
 pub mod wait;
 
+pub use api_server::ApiServer;
 pub use bulkhead::{BulkheadInstance, BulkheadOptions};
 pub use containerd::{Containerd, ContainerdOptions, OTHER_HANDLER, PrivateContainerd};
 pub use manifest_server::ManifestServer;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
+use bulkhead_api::v1::api_connection_client::ApiConnectionClient;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use bulkhead_api::v1::node_policy_client::NodePolicyClient;
 use bulkhead_api::v1::observations_client::ObservationsClient;
@@ -180,7 +181,7 @@ impl Observer {
                     }
                 }),
             );
-            Ok(vec![
+            let mut answers = vec![
                 ("bulkhead.v1.Supervisor/GetStatus", status),
                 ("bulkhead.v1.Supervisor/ListCrashes", crashes),
                 ("bulkhead.v1.SyncLoop/GetLoopStatus", loop_status),
@@ -189,8 +190,24 @@ impl Observer {
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
                 ("bulkhead.v1.NodePolicy/GetPolicy", policy),
                 ("bulkhead.v1.Observations/GetObservedPod", pod),
-            ])
+            ];
+            answers.extend(self.ask_gateway(&network).await);
+            Ok(answers)
         })
+    }
+
+    /// The answer of api-gateway, where it runs.
+    async fn ask_gateway(&self, network: &Network) -> Option<Answered> {
+        let socket = Process::ApiGateway.socket_file_name();
+        if !self.run.join(socket).exists() {
+            return None;
+        }
+        let gateway = ApiConnectionClient::new(network.channel(Process::ApiGateway));
+        let read = self.read(async || {
+            let request = v1::GetApiConnectionRequest {};
+            gateway.clone().get_api_connection(request).await.map(drop)
+        });
+        Some(("bulkhead.v1.ApiConnection/GetApiConnection", read.await))
     }
 
     async fn read(
