@@ -41,7 +41,7 @@ enum Step {
     Unit,
     /// The whole node in one process under a simulated clock
     Simulation,
-    /// The real programs on a real containerd
+    /// The real programs on a real containerd, by themselves and in a cluster
     E2e,
 }
 
@@ -145,7 +145,9 @@ fn run_step(step: Step, filter: Option<&str>, results: &mut Results) -> Result<b
             succeeds(&mut cargo(&what))
         }
         Step::Unit => {
-            let what = ["--workspace", "--exclude", "e2e", "--exclude", "simulation"];
+            let others = ["e2e", "cluster", "simulation"];
+            let others = others.iter().flat_map(|package| ["--exclude", package]);
+            let what: Vec<_> = ["--workspace"].into_iter().chain(others).collect();
             count(&mut test(&what), results)
         }
         Step::Simulation => count(&mut test(&["--package", "simulation"]), results),
@@ -155,7 +157,7 @@ fn run_step(step: Step, filter: Option<&str>, results: &mut Results) -> Result<b
                 return Ok(false);
             }
             images::archives()?;
-            let mut command = test(&["--package", "e2e"]);
+            let mut command = test(&["--package", "e2e", "--package", "cluster"]);
             command.env(binaries::BUILT_VARIABLE, "1");
             command.args(["--", "--test-threads", E2E_THREADS]);
             count(&mut command, results)

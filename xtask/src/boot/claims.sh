@@ -185,14 +185,16 @@ prove_bundle() {
     local pids
     for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
     claim "the bundle says what the machine refuses" refusals_are_said
-    for process in $processes credential-provider; do
+    for process in $processes credential-provider api-gateway; do
         prove "$process does not escape from its unit" /proof/prove-escapes "$process"
     done
     claim "an escape from a weakened unit is noticed" is_not /proof/prove-escapes pleg files
     pids=$(pids_of_services)
     prove "in the bundle only the edges of the topology can be called" /proof/prove-edges
-    # Its first caller has started it.
-    is_confined systemd credential-provider "$(pid_of_service credential-provider)"
+    # Their first callers have started them.
+    for process in credential-provider api-gateway; do
+        is_confined systemd "$process" "$(pid_of_service "$process")"
+    done
     prove "all processes of the bundle live on" test "$(pids_of_services)" = "$pids"
     claim "no container noticed the calls" containers_are_those_of_before
 }
