@@ -223,16 +223,12 @@ impl Actor {
                 let active = self.workers.values().filter_map(Entry::active);
                 let _ = reply.send(active.cloned().collect());
             }
-            Command::Evict { uid, kill, reply } => {
-                let _ = reply.send(self.evict(&uid, kill));
-            }
+            Command::Evict { uid, kill, reply } => drop(reply.send(self.evict(&uid, kill))),
             Command::Start { startable } => {
                 self.startable = startable;
                 self.request_starts();
             }
-            Command::ShutsDown { reply } => {
-                let _ = reply.send(matches!(self.startable, Startable::Only(_)));
-            }
+            Command::ShutsDown { reply } => drop(reply.send(self.startable.is_of_shutdown())),
         }
     }
 

@@ -31,6 +31,12 @@ impl Startable {
             Startable::Only(_) => Start::Never,
         }
     }
+
+    /// Whether the node shuts down.
+    pub(super) fn is_of_shutdown(&self) -> bool {
+        matches!(self, Startable::Only(_))
+    }
+
     /// A pod has ended. Where that is since the node shuts down, it does not begin anew,
     /// though its source may take it away and have it again.
     pub(super) fn has_ended(&mut self, uid: &str) {
