@@ -77,6 +77,8 @@ fn node(plane: &ControlPlane, name: &str) -> Result<Flat> {
 /// The events of the Node, which has its name as UID in them.
 fn node_events(plane: &ControlPlane, name: &str) -> Result<Vec<String>> {
     let mut events = comparison::events(&plane.list("event")?, name);
+    // Several are of the same time.
+    events.sort();
     events.retain(|event| !NOT_OURS.iter().any(|it| event.starts_with(it)));
     Ok(events)
 }

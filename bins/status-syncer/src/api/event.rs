@@ -1,8 +1,11 @@
 //! An event as the API server has it (`client-go/tools/record` and `pkg/kubelet/events` of
 //! Kubernetes). Pure.
 //!
-//! Its name follows from the time when it was first seen, so that one that is reported again,
-//! after a restart of whichever process, is the same object.
+//! Its name follows from the time when it was first seen, and from its reason, since several
+//! are seen at once: one that is reported again, after a restart of whichever process, is the
+//! same object.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use bulkhead_api::v1::{Event, EventType};
 use clock::UnixNanos;
@@ -32,7 +35,7 @@ impl EventName {
         };
         EventName {
             namespace: namespace.to_owned(),
-            name: format!("{object}.{:x}", first_seen(event)),
+            name: format!("{object}.{:x}", first_seen(event) + offset(event)),
         }
     }
 }
@@ -82,6 +85,13 @@ pub(crate) fn repeat(event: &Event) -> Value {
     })
 }
 
+/// Less than a millisecond in nanoseconds, of each reason another one.
+fn offset(event: &Event) -> i64 {
+    let mut hasher = DefaultHasher::new();
+    (&event.reason, &event.container).hash(&mut hasher);
+    i64::try_from(hasher.finish() % 1_000_000).unwrap_or_default()
+}
+
 fn first_seen(event: &Event) -> i64 {
     match event.first_unix_nanos {
         0 => event.unix_nanos,
@@ -129,18 +139,25 @@ mod tests {
     }
 
     #[test]
-    fn the_same_event_has_the_same_name_each_time() {
+    fn the_same_event_has_the_same_name_each_time_and_another_of_the_same_time_another() {
         let again = Event {
             unix_nanos: 0x30_0000_0000,
             count: 3,
+            message: "(combined from similar events): m".to_owned(),
             ..event("c")
         };
-        for event in [event("c"), again] {
-            let EventName { namespace, name } = EventName::of(&event, "n");
-            assert_eq!((&*namespace, &*name), ("d", "web.1000000000"));
-        }
-        let EventName { namespace, name } = EventName::of(&Event::default(), "n");
-        assert_eq!((&*namespace, &*name), ("default", "n.0"));
+        let [first, second] = [event("c"), again].map(|it| EventName::of(&it, "n"));
+        assert_eq!(first.name, second.name);
+        assert_eq!(first.namespace, "d");
+        assert!(first.name.starts_with("web.1000"), "{}", first.name);
+        let other = Event {
+            reason: "Created".to_owned(),
+            ..event("c")
+        };
+        assert_ne!(EventName::of(&other, "n").name, first.name);
+        let of_node = EventName::of(&Event::default(), "n");
+        assert_eq!(of_node.namespace, "default");
+        assert!(of_node.name.starts_with("n."), "{}", of_node.name);
     }
 
     #[test]
