@@ -39,8 +39,8 @@ use pod_reporter::Known;
 pub(crate) use reporting::{Reporting, ToldHealth};
 use tokio::sync::mpsc;
 
+use crate::command::Command;
 use crate::publication::LocalReaders;
-use crate::service::Command;
 
 /// Reports for ever what is published here, where there is an API server.
 pub(crate) async fn report(

@@ -9,6 +9,7 @@
 //! everything that acts on containers (pod-worker-pool).
 
 mod api;
+mod command;
 mod events;
 mod observations;
 mod publication;

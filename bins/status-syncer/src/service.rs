@@ -12,38 +12,15 @@ use futures_util::{Stream, StreamExt, stream};
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use ipc::{FeedItem, FeedWatch, StateEvent, StateHub};
 use pod::PodSource;
-use pod::core::PodCondition;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::api::{AwaitedReports, ToldHealth};
+use crate::command::{Command, RecentEvents};
 use crate::publication::PublishedPod;
 use crate::registry::{KnownPods, Refusal};
-
-/// What a call asks of the main loop, and where the answer goes.
-#[derive(Debug)]
-pub(crate) enum Command {
-    SetVerdicts(Vec<v1::ProbeVerdict>, oneshot::Sender<()>),
-    Reject(
-        Box<v1::RejectPodRequest>,
-        oneshot::Sender<Result<(), Refusal>>,
-    ),
-    ReportEvents(v1::ReportEventsRequest, oneshot::Sender<()>),
-    Retain(KnownPods, oneshot::Sender<Result<(), Refusal>>),
-    /// The API server holds these conditions of the pod with this UID, or has it no more.
-    /// Nobody waits for that.
-    SetHeld(String, Option<Vec<PodCondition>>),
-    RecentEvents(Option<String>, oneshot::Sender<RecentEvents>),
-}
-
-/// Events up to now, and those that follow.
-#[derive(Debug)]
-pub(crate) struct RecentEvents {
-    pub(crate) recent: Vec<v1::Event>,
-    pub(crate) following: FeedWatch<v1::Event>,
-}
 
 /// Both services.
 #[derive(Clone, Debug)]

@@ -23,11 +23,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
 use crate::api::{self, AwaitedReports, Reporting};
+use crate::command::{Command, RecentEvents};
 use crate::events::EventLog;
 use crate::observations::{News, Observations};
 use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
 use crate::registry::{KnownPods, Now, Registry};
-use crate::service::{Command, RecentEvents, Service};
+use crate::service::Service;
 use crate::store::Store;
 
 /// Why status-syncer ended.

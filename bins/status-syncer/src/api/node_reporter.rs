@@ -27,7 +27,7 @@ use super::gateway::Gateway;
 use super::not_ready::{Health, NotReady};
 use super::reporting::{Reporting, ToldHealth};
 use super::{node, node_events};
-use crate::service::Command;
+use crate::command::Command;
 
 /// Until the Node is ready it is looked at as often as this.
 const FIRST_LOOK_PERIOD: Duration = Duration::from_millis(500);

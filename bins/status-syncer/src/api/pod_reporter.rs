@@ -18,9 +18,9 @@ use super::gateway::Gateway;
 use super::held::{HeldPod, HeldPods, News};
 use super::mirror::StaticPod;
 use super::pod_report::{self, NodeIdentity, Origin, OwnPod};
+use crate::command::Command;
 use crate::publication::{LocalReaders, PublishedPod};
 use crate::registry::KnownPods;
-use crate::service::Command;
 
 /// How often all pods are looked at: a report that failed is made again then, and what others
 /// changed is put right. The kubelet's.
