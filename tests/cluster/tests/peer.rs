@@ -18,11 +18,14 @@ const SETTLED: Duration = Duration::from_secs(180);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Words of Bulkhead's events, and what a kubelet says in their place.
-const WORDS: [(&str, &str); 2] = [
+const WORDS: [(&str, &str); 4] = [
     // It has the feature gate KubeletEnsureSecretPulledImages on.
     (" and can be accessed by the pod", ""),
     // Of a probe's command that printed nothing.
     ("the command ended with code 1", ""),
+    // Which call it was, and why a hook failed, are said too.
+    ("StartContainer: failed: ", ""),
+    (": the command exited with 1", ""),
 ];
 
 /// Events of a kubelet's Node that are not Bulkhead's: it supports cgroups of both versions,
