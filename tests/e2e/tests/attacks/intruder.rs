@@ -5,9 +5,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use e2e::Ground;
+use e2e::ground::TIMEOUT;
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 use test_support::observe::container_id;
+use test_support::wait_for;
 use topology::{Identities, Process};
 
 /// What is printed when `caller` calls `server`.
@@ -35,10 +37,17 @@ pub(crate) fn call(
     ground.node().output("setpriv", &arguments)
 }
 
-/// As sync-loop: has the pool bring a pod to this version.
+/// As sync-loop: has the pool bring a pod to this version. It asks again where the real
+/// sync-loop's own update of the pod came meanwhile.
 pub(crate) fn update(ground: &Ground, kind: &str, pod: &Known, hash: &str) -> Result<String> {
     let words = ["update", kind, &pod.uid, "default", &pod.name, hash];
-    call(ground, Process::SyncLoop, Process::PodWorkerPool, &words)
+    wait_for("no other update of the pod", TIMEOUT, || {
+        match call(ground, Process::SyncLoop, Process::PodWorkerPool, &words) {
+            Ok(answer) if answer.contains("a newer update of this pod came") => Err(answer),
+            Ok(answer) => Ok(Ok(answer)),
+            Err(error) => Ok(Err(error)),
+        }
+    })?
 }
 
 /// The hash of each pod that sources have, by UID, as sync-loop is told.
