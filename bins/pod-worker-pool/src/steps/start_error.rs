@@ -45,12 +45,15 @@ impl StartError {
         StartError::new(reason, error.message.clone(), error.retry)
     }
 
+    /// The runtime's own words where it answered, as with a kubelet: the reason says what failed.
     pub(super) fn of_call(reason: &str, error: RuntimeError) -> StartError {
         let has_name_conflict = error.kind == RuntimeErrorKind::AlreadyExists;
+        let has_words = !error.is_no_answer() && !error.message.is_empty();
+        let words = has_words.then(|| error.message.clone());
         let error = StepError::from(error);
         StartError {
             has_name_conflict,
-            ..StartError::of_step(reason, &error)
+            ..StartError::new(reason, words.unwrap_or(error.message), error.retry)
         }
     }
 
@@ -74,7 +77,7 @@ impl StartError {
         // What is asked before the start says nothing of the instance when it fails.
         let is_answered = error.is_of("StartContainer") && !error.is_no_answer();
         let is_refused = is_answered && !was_forestalled;
-        let error = StepError::from(error);
+        let error = StartError::of_call("RunContainerError", error);
         StartError {
             was_forestalled,
             refused_start: is_refused.then(|| id.to_owned()),
@@ -82,7 +85,8 @@ impl StartError {
                 true => Retry::SOON,
                 false => error.retry,
             },
-            ..StartError::of_step("RunContainerError", &error)
+            has_name_conflict: false,
+            ..error
         }
     }
 }
@@ -102,6 +106,22 @@ mod tests {
             let error = RuntimeError::new(method, kind, "");
             let refused = StartError::of_start("a", true, error).refused_start;
             assert_eq!(refused.as_deref(), expected, "{method} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn of_an_answer_the_runtimes_own_words_are_reported() {
+        for (kind, expected) in [
+            (RuntimeErrorKind::Other, "no such file"),
+            (RuntimeErrorKind::NotStartable, "no such file"),
+            (
+                RuntimeErrorKind::Unavailable,
+                "StartContainer: runtime unavailable: no such file",
+            ),
+        ] {
+            let error = RuntimeError::new("StartContainer", kind, "no such file");
+            let message = StartError::of_start("a", true, error).message;
+            assert_eq!(message, expected, "{kind:?}");
         }
     }
 }
