@@ -18,19 +18,20 @@ const SETTLED: Duration = Duration::from_secs(180);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Words of Bulkhead's events, and what a kubelet says in their place.
-const WORDS: [(&str, &str); 4] = [
+const WORDS: [(&str, &str); 3] = [
     // It has the feature gate KubeletEnsureSecretPulledImages on.
     (" and can be accessed by the pod", ""),
     // Of a probe's command that printed nothing.
     ("the command ended with code 1", ""),
-    // Which call it was, and why a hook failed, are said too.
-    ("StartContainer: failed: ", ""),
+    // Why a hook failed is said too.
     (": the command exited with 1", ""),
 ];
 
 /// Events of a kubelet's Node that are not Bulkhead's: it supports cgroups of both versions,
-/// measures no capacity that can be 0, and tells of the missing DNS in the pod's event alone.
-const NOT_OURS: [&str; 3] = [
+/// measures no capacity that can be 0, and reports the missing DNS in the pod's event alone.
+/// A Node that is ready from the start has not become so.
+const NOT_OURS: [&str; 4] = [
+    "Normal NodeReady",
     "Warning CgroupV1",
     "Warning InvalidDiskCapacity",
     "Warning MissingClusterDNS",
