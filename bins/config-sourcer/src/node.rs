@@ -1,4 +1,4 @@
-//! The own Node, as api-gateway has it, as far as pod-worker-pool is told of it.
+//! The own Node, as api-gateway has it, as far as pod-worker-pool makes use of it.
 
 use bulkhead_api::v1::WatchNodeResponse;
 use futures_util::stream;
@@ -8,7 +8,7 @@ use tokio_stream::Stream;
 use crate::publication::{Publication, State};
 
 /// What is known now, if anything is, and what that changes to.
-pub(crate) fn told(sources: &Publication) -> impl Stream<Item = WatchNodeResponse> + use<> {
+pub(crate) fn watch(sources: &Publication) -> impl Stream<Item = WatchNodeResponse> + use<> {
     let mut state = sources.watch();
     state.mark_changed();
     stream::unfold((state, None), |(mut state, sent)| async move {
@@ -39,9 +39,9 @@ mod tests {
     #[test]
     fn nothing_is_told_of_an_unknown_node_and_then_only_what_changes() {
         let sources = Publication::new("boot", [PodSource::Api]);
-        let mut told = Box::pin(told(&sources));
+        let mut messages = Box::pin(watch(&sources));
         let mut next = || {
-            let next = told.next().now_or_never().flatten();
+            let next = messages.next().now_or_never().flatten();
             next.map(|node| node.pod_cidrs.join(" "))
         };
         assert_eq!(next(), None);

@@ -1,6 +1,6 @@
 //! The Services of the cluster, as api-gateway has them, for pod-worker-pool. Whatever happens
-//! to either leaves those that were seen last as they are. The service that carries them tells
-//! of the Node too.
+//! to either leaves those that were seen last as they are. The service that carries them
+//! carries the Node too.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -117,8 +117,8 @@ impl ServicesService for ServicePublication {
         &self,
         _request: Request<v1::WatchNodeRequest>,
     ) -> Result<Response<Self::WatchNodeStream>, Status> {
-        let told = node::told(&self.sources).map(Ok);
-        Ok(Response::new(Box::pin(told)))
+        let messages = node::watch(&self.sources).map(Ok);
+        Ok(Response::new(Box::pin(messages)))
     }
 }
 
