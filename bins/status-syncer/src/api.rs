@@ -34,10 +34,11 @@ use std::sync::Arc;
 pub(crate) use awaited::AwaitedReports;
 use bulkhead_api::v1;
 use gateway::Gateway;
+use held::HeldPods;
 use ipc::FeedWatch;
 use pod_reporter::Known;
-pub(crate) use reporting::{Reporting, ToldHealth};
-use tokio::sync::mpsc;
+pub(crate) use reporting::{ReportedHealth, Reporting};
+use tokio::sync::{mpsc, watch};
 
 use crate::command::Command;
 use crate::publication::LocalReaders;
@@ -61,8 +62,17 @@ pub(crate) async fn report(
         events,
         readers.clone(),
     );
-    let pods = pod_reporter::run(node_name, gateway.clone(), readers, known, commands.clone());
-    let node = node_reporter::run(&reporting, gateway, commands);
+    let (node, held_node) = watch::channel(None);
+    let held = HeldPods::new(node);
+    let pods = pod_reporter::run(
+        node_name,
+        gateway.clone(),
+        readers,
+        known,
+        commands.clone(),
+        held,
+    );
+    let node = node_reporter::run(&reporting, gateway, held_node, commands);
     tokio::select! {
         never = pods => never,
         never = node => never,

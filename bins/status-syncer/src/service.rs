@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::api::{AwaitedReports, ToldHealth};
+use crate::api::{AwaitedReports, ReportedHealth};
 use crate::command::{Command, RecentEvents};
 use crate::publication::PublishedPod;
 use crate::registry::{KnownPods, Refusal};
@@ -29,7 +29,7 @@ pub(crate) struct Service {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) statuses: StateHub<String, PublishedPod>,
     pub(crate) awaited: AwaitedReports,
-    pub(crate) health: watch::Sender<ToldHealth>,
+    pub(crate) health: watch::Sender<ReportedHealth>,
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -158,7 +158,7 @@ impl Statuses for Service {
                 StateEvent::SnapshotBegin => None,
                 StateEvent::Item(_, pod) => {
                     let identity = pod.document.identity();
-                    let awaited = awaited.told(identity.namespace(), identity.name());
+                    let awaited = awaited.text(identity.namespace(), identity.name());
                     Some(StatusMessage::Entry(v1::PodStatusEntry {
                         awaited_report: awaited,
                         ..(&pod).into()

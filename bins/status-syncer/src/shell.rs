@@ -92,7 +92,7 @@ async fn serve_saving(
     let statuses = readers.hub().clone();
     let (commands, received) = mpsc::channel(COMMAND_QUEUE);
     let awaited = AwaitedReports::default();
-    let (health, told_health) = watch::channel(None);
+    let (health, reported_health) = watch::channel(None);
     let service = Service {
         boot_id: context.boot_id.clone(),
         commands: commands.clone(),
@@ -104,7 +104,7 @@ async fn serve_saving(
     let observations = Observations::subscribe(&context);
     let mut syncer = Syncer::new(&context, vec![Box::new(readers.clone())], saver);
     let (events, known) = (syncer.feed.subscribe(), syncer.known.subscribe());
-    let reporting = Reporting::of(&context, awaited, told_health);
+    let reporting = Reporting::of(&context, awaited, reported_health);
     let reporting = Box::pin(api::report(reporting, readers, events, known, commands));
     syncer.restore(saved);
 

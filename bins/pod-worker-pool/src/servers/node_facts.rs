@@ -13,7 +13,7 @@ use crate::readiness;
 /// How long the runtime may take to say how it is, within the caller's 5 s.
 const STATUS_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Most handlers that are told; a runtime has a few.
+/// Most handlers that are reported; a runtime has a few.
 const MAX_HANDLERS: usize = 64;
 
 /// Longest name of a handler.
@@ -47,6 +47,7 @@ pub(super) async fn facts(shared: &Shared) -> Result<v1::NodeFacts, Status> {
         ),
         Err(_) => (shared.node_images.known().await, Ok(())),
     };
+    let runtime_answers = status.is_ok();
     let status = status.unwrap_or_default();
     Ok(v1::NodeFacts {
         capacity: Some(capacity),
@@ -56,6 +57,7 @@ pub(super) async fn facts(shared: &Shared) -> Result<v1::NodeFacts, Status> {
         system_uuid: identity.system_uuid,
         machine_boot_id: identity.boot_id,
         network_error: unmet(network_is),
+        runtime_answers,
         swap_bytes: machine.swap_bytes,
         images,
         runtime_handlers: handlers(status.runtime_handlers),

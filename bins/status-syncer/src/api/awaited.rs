@@ -83,7 +83,7 @@ impl AwaitedReports {
     }
 
     /// What of a pod is awaited; empty when nothing is.
-    pub(crate) fn told(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn text(&self, namespace: &str, name: &str) -> String {
         let awaited = self.lock();
         match awaited.get(&(namespace.to_owned(), name.to_owned())) {
             None => String::new(),
@@ -131,9 +131,9 @@ mod tests {
             ("its last DELETE", 404, "its last DELETE is on its way", ""),
         ] {
             reports.begins(&pod, what);
-            assert_eq!(reports.told("d", "web"), before);
+            assert_eq!(reports.text("d", "web"), before);
             reports.ends(&pod, &answered(code));
-            assert_eq!(reports.told("d", "web"), after);
+            assert_eq!(reports.text("d", "web"), after);
         }
     }
 

@@ -1,14 +1,21 @@
 //! What the API server holds of the pods of this node, and of the Node. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_api_reports_response::Message;
 use pod::PodPhase;
-use pod::core::{Node, Pod, PodCondition, PodStatus};
+use pod::core::{Pod, PodCondition, PodStatus};
 use pod::metadata::CONFIG_MIRROR_ANNOTATION;
+use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::status;
+
+/// The Node as the API server holds it: null where there is none of this name, nothing before
+/// the API server has said so.
+pub(crate) type HeldNode = watch::Receiver<Option<Arc<Value>>>;
 
 /// One pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,15 +72,26 @@ pub(crate) enum News {
 }
 
 /// All pods by UID, as far as they are known, and the Node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldPods {
     pods: BTreeMap<String, HeldPod>,
     arriving: Option<BTreeMap<String, HeldPod>>,
     /// None while there is no Node, or it is being deleted.
     node_uid: Option<String>,
+    node: watch::Sender<Option<Arc<Value>>>,
 }
 
 impl HeldPods {
+    /// Of which nothing is known. What becomes known of the Node goes to `node`.
+    pub(crate) fn new(node: watch::Sender<Option<Arc<Value>>>) -> HeldPods {
+        HeldPods {
+            pods: BTreeMap::new(),
+            arriving: None,
+            node_uid: None,
+            node,
+        }
+    }
+
     /// Takes a message in.
     pub(crate) fn on(&mut self, message: Message) -> News {
         match message {
@@ -100,9 +118,13 @@ impl HeldPods {
                 }
             }
             Message::Node(json) => {
-                let node: Node = serde_json::from_slice(&json).unwrap_or_default();
-                let is_deleted = node.metadata.deletion_timestamp.is_some();
-                let uid = node.metadata.uid.filter(|_| !is_deleted);
+                // Absent: empty, which is no JSON.
+                let node: Value = serde_json::from_slice(&json).unwrap_or_default();
+                let metadata = &node["metadata"];
+                let is_deleted = !metadata["deletionTimestamp"].is_null();
+                let uid = metadata["uid"].as_str().filter(|_| !is_deleted);
+                let uid = uid.map(str::to_owned);
+                self.node.send_replace(Some(Arc::new(node)));
                 match uid == self.node_uid {
                     true => News::Nothing,
                     false => {

@@ -144,11 +144,11 @@ pub(crate) fn status(
         })
         .collect();
     // What a runtime says that is away for a while stands.
-    let is_away = !capacity.runtime_error.is_empty();
-    let of_runtime = |told: Value, held: &Value| match is_away && is_empty(&told) {
-        true => held.clone(),
-        false => told,
-    };
+    let of_runtime =
+        |reported: Value, held: &Value| match !facts.runtime_answers && is_empty(&reported) {
+            true => held.clone(),
+            false => reported,
+        };
     let version = json!(facts.container_runtime_version);
     let features = facts
         .runtime_features
@@ -402,6 +402,7 @@ mod tests {
                 huge_pages: [(2 << 20, 0), (1 << 30, 1 << 30)].into(),
                 ..NodeCapacity::default()
             }),
+            runtime_answers: runtime_error.is_empty(),
             ..NodeFacts::default()
         }
     }
@@ -464,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_a_runtime_said_stands_while_it_is_away() {
-        let mut told = NodeFacts {
+        let mut reported = NodeFacts {
             container_runtime_version: "containerd://2.1.0".to_owned(),
             swap_bytes: 4096,
             images: vec![NodeImage {
@@ -479,7 +480,7 @@ mod tests {
             ..facts("", &[])
         };
         let config = config();
-        let first = calm(&config, &told, &Value::Null, UnixNanos(SECOND));
+        let first = calm(&config, &reported, &Value::Null, UnixNanos(SECOND));
         assert_eq!(first["nodeInfo"]["swap"], json!({"capacity": 4096}));
         assert_eq!(first["images"], json!([{"names": ["a@1"], "sizeBytes": 7}]));
         let features = json!({"recursiveReadOnlyMounts": false, "userNamespaces": true});
@@ -497,9 +498,9 @@ mod tests {
             away["nodeInfo"]["containerRuntimeVersion"],
             "containerd://2.1.0"
         );
-        // That one is gone is told as well.
-        told.images.clear();
-        let second = calm(&config, &told, &first, UnixNanos(SECOND));
+        // That one is gone is reported as well.
+        reported.images.clear();
+        let second = calm(&config, &reported, &first, UnixNanos(SECOND));
         let patch = patch_of(&second, &first, false).unwrap();
         assert_eq!(patch["status"]["images"], json!([]));
         let mut held = second.clone();

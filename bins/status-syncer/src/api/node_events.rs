@@ -7,33 +7,33 @@ use serde_json::Value;
 
 /// A condition of the Node, and the reasons of its events without and with it. Of some a first
 /// status makes an event too.
-struct Told {
+struct ConditionEvents {
     condition: &'static str,
     when_false: &'static str,
     when_true: &'static str,
     at_first: bool,
 }
 
-const TOLD: [Told; 4] = [
-    Told {
+const CONDITION_EVENTS: [ConditionEvents; 4] = [
+    ConditionEvents {
         condition: "MemoryPressure",
         when_false: "NodeHasSufficientMemory",
         when_true: "NodeHasInsufficientMemory",
         at_first: true,
     },
-    Told {
+    ConditionEvents {
         condition: "DiskPressure",
         when_false: "NodeHasNoDiskPressure",
         when_true: "NodeHasDiskPressure",
         at_first: true,
     },
-    Told {
+    ConditionEvents {
         condition: "PIDPressure",
         when_false: "NodeHasSufficientPID",
         when_true: "NodeHasInsufficientPID",
         at_first: true,
     },
-    Told {
+    ConditionEvents {
         condition: "Ready",
         when_false: "NodeNotReady",
         when_true: "NodeReady",
@@ -65,16 +65,16 @@ pub(crate) fn of_change(name: &str, before: &Value, status: &Value) -> Vec<Event
         let message = format!("Node {name} has been rebooted, boot id: {boot}");
         event(EventType::Warning, "Rebooted", message)
     });
-    let conditions = TOLD.iter().filter_map(|told| {
-        let now = condition(status, told.condition)?;
-        match condition(before, told.condition) {
-            None if !told.at_first => return None,
+    let conditions = CONDITION_EVENTS.iter().filter_map(|events| {
+        let now = condition(status, events.condition)?;
+        match condition(before, events.condition) {
+            None if !events.at_first => return None,
             Some(before) if before == now => return None,
             _ => {}
         }
         let reason = match now {
-            "True" => told.when_true,
-            _ => told.when_false,
+            "True" => events.when_true,
+            _ => events.when_false,
         };
         Some(is_now(name, reason))
     });

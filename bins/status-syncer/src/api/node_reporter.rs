@@ -13,9 +13,8 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::report_request::Report;
-use bulkhead_api::v1::watch_api_reports_response::Message;
 use clock::{UnixNanos, WallClock};
-use ipc::{CallError, Channel, SubscriptionEvent};
+use ipc::{CallError, Channel};
 use jiff::Timestamp;
 use node_config::NodeConfig;
 use serde_json::Value;
@@ -24,8 +23,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
 use super::gateway::Gateway;
-use super::not_ready::{Health, NotReady};
-use super::reporting::{Reporting, ToldHealth};
+use super::held::HeldNode;
+use super::not_ready::{self, Health, NotReady};
+use super::reporting::{ReportedHealth, Reporting};
 use super::{node, node_events};
 use crate::command::Command;
 
@@ -41,31 +41,31 @@ const FACTS_DEADLINE: Duration = Duration::from_secs(5);
 const NOT_FOUND: u32 = 404;
 const CONFLICT: u32 = 409;
 
-/// What the API server holds of the Node; none before it has said so.
-type Held = Option<Arc<Value>>;
-
 struct Reporter {
     config: Arc<NodeConfig>,
     clock: WallClock,
     gateway: Gateway,
     pool: ObservationsClient<Channel>,
-    held: watch::Receiver<Held>,
+    held: HeldNode,
     commands: mpsc::Sender<Command>,
     /// The last status that was made here.
     last: Option<Value>,
     is_cordoned: bool,
-    health: watch::Receiver<ToldHealth>,
+    health: watch::Receiver<ReportedHealth>,
     started: Instant,
+    /// When the runtime last said how it is; at first, when this process started.
+    runtime_answered: Instant,
+    last_facts: Option<v1::NodeFacts>,
 }
 
 /// Reports for ever.
 pub(crate) async fn run(
     context: &Reporting,
     gateway: Gateway,
+    held: HeldNode,
     commands: mpsc::Sender<Command>,
 ) -> Infallible {
     let channel = context.network.channel(Process::PodWorkerPool);
-    let (sender, held) = watch::channel(None);
     let reporter = || Reporter {
         config: Arc::clone(&context.config),
         clock: context.clock.clone(),
@@ -77,24 +77,12 @@ pub(crate) async fn run(
         is_cordoned: false,
         health: context.health.clone(),
         started: Instant::now(),
+        runtime_answered: Instant::now(),
+        last_facts: None,
     };
     tokio::select! {
-        never = follow(&gateway, sender) => never,
         never = reporter().keep_status() => never,
         never = reporter().keep_lease() => never,
-    }
-}
-
-/// Follows what the API server holds of the Node.
-async fn follow(gateway: &Gateway, held: watch::Sender<Held>) -> Infallible {
-    let mut stream = gateway.watch();
-    loop {
-        if let SubscriptionEvent::Message(response) = stream.next().await
-            && let Some(Message::Node(json)) = response.message
-        {
-            let node = serde_json::from_slice(&json).unwrap_or(Value::Null);
-            held.send_replace(Some(Arc::new(node)));
-        }
     }
 }
 
@@ -114,8 +102,11 @@ impl Reporter {
         self.record(node_events::at_start(&self.config)).await;
         loop {
             let held = self.held().await;
-            let shuts_down =
-                |told: &ToldHealth| told.as_ref().is_some_and(|(told, _)| told.shuts_down);
+            let shuts_down = |reported: &ReportedHealth| {
+                reported
+                    .as_ref()
+                    .is_some_and(|(reported, _)| reported.shuts_down)
+            };
             let did = shuts_down(&self.health.borrow());
             let is_due = reported_at.is_none_or(|at| at.elapsed() >= report_period);
             let is_first = reported_at.is_none();
@@ -134,8 +125,8 @@ impl Reporter {
             let gone = self
                 .held
                 .wait_for(|held| held.as_ref().is_some_and(|held| held.is_null()) && !is_ready);
-            let changed = self.health.wait_for(|told| shuts_down(told) != did);
-            // A Node that was deleted is created anew at once, and a shutdown told at once. All
+            let changed = self.health.wait_for(|reported| shuts_down(reported) != did);
+            // A Node that was deleted is created anew at once, and a shutdown reported at once. All
             // are cancel-safe: they only wait.
             tokio::select! {
                 () = tokio::time::sleep(period) => {}
@@ -152,14 +143,10 @@ impl Reporter {
         is_due: bool,
         is_first: bool,
     ) -> Result<Option<v1::ReportResponse>, CallError> {
-        let facts = ipc::call(FACTS_DEADLINE, || {
-            let mut pool = self.pool.clone();
-            async move { pool.get_node_facts(v1::GetNodeFactsRequest {}).await }
-        });
-        let facts = facts.await?;
-        let told = *self.health.borrow();
+        let facts = self.facts(held).await?;
+        let reported = *self.health.borrow();
         let not_ready = NotReady::of(&Health {
-            told: told.map(|(told, at)| (told, at.elapsed())),
+            reported: reported.map(|(reported, at)| (reported, at.elapsed())),
             running_for: self.started.elapsed(),
             was_ready: is_ready(held),
         });
@@ -195,6 +182,30 @@ impl Reporter {
             tracing::warn!(code = answer.code, %reason, "the API server refused the Node");
         }
         Ok(Some(answer))
+    }
+
+    /// What the node is. Those that were known last stand while the pool is away: that it is
+    /// away for long shows in the health of what asks it.
+    async fn facts(&mut self, held: &Value) -> Result<v1::NodeFacts, CallError> {
+        let answered = ipc::call(FACTS_DEADLINE, || {
+            let mut pool = self.pool.clone();
+            async move { pool.get_node_facts(v1::GetNodeFactsRequest {}).await }
+        })
+        .await;
+        let mut facts = match (answered, &self.last_facts) {
+            (Ok(facts), _) => facts,
+            (Err(_), Some(last)) => return Ok(last.clone()),
+            (Err(error), None) => return Err(error),
+        };
+        if facts.runtime_answers {
+            self.runtime_answered = Instant::now();
+        } else if not_ready::is_given_time(self.runtime_answered.elapsed(), is_ready(held))
+            && let Some(capacity) = &mut facts.capacity
+        {
+            capacity.runtime_error.clear();
+        }
+        self.last_facts = Some(facts.clone());
+        Ok(facts)
     }
 
     /// Records events with all others.

@@ -1,6 +1,6 @@
 //! Why the node is not ready, beside what the runtime says of itself. Pure.
 //!
-//! sync-loop tells how pleg is, and by telling it how it is itself. A restart of either, or of
+//! sync-loop reports how pleg is, and that it reports says how it is itself. A restart of either, or of
 //! this process, makes no Node unready: what was ready is given the time that a kubelet gives
 //! its own relist.
 
@@ -12,11 +12,20 @@ use pod_lifecycle::plan::go_duration;
 /// What is not heard of for longer is not healthy (the kubelet's `genericPlegRelistThreshold`).
 const THRESHOLD: Duration = Duration::from_secs(3 * 60);
 
+/// A runtime that has not answered for longer is down (the kubelet's `baseRuntimeSyncThreshold`).
+const RUNTIME_THRESHOLD: Duration = Duration::from_secs(30);
+
+/// Whether a runtime that has not answered for so long is given more time, as one that is
+/// restarted is. A Node that is not ready does not become so by its silence.
+pub(crate) fn is_given_time(silent_for: Duration, was_ready: bool) -> bool {
+    was_ready && silent_for < RUNTIME_THRESHOLD
+}
+
 /// What is known of the health of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Health {
-    /// What sync-loop told last, and how long ago.
-    pub(crate) told: Option<(SetNodeHealthRequest, Duration)>,
+    /// What sync-loop reported last, and how long ago.
+    pub(crate) reported: Option<(SetNodeHealthRequest, Duration)>,
     /// For how long this process has run.
     pub(crate) running_for: Duration,
     /// Whether the API server holds the Node as ready.
@@ -35,12 +44,12 @@ pub(crate) struct NotReady {
 impl NotReady {
     /// What follows from the health.
     pub(crate) fn of(health: &Health) -> NotReady {
-        let told = health.told;
-        let silent_for = told.map_or(health.running_for, |(_, ago)| ago);
+        let reported = health.reported;
+        let silent_for = reported.map_or(health.running_for, |(_, ago)| ago);
         let sync_loop =
             seen(silent_for).map(|text| format!("sync-loop is not healthy: sync-loop was {text}"));
         let has_time = health.was_ready && health.running_for <= THRESHOLD;
-        let inactive = told.and_then(|(told, _)| told.pleg_inactive_nanos);
+        let inactive = reported.and_then(|(reported, _)| reported.pleg_inactive_nanos);
         let pleg = match inactive {
             Some(nanos) => seen(Duration::from_nanos(nanos)).map(|text| format!("pleg was {text}")),
             None if has_time => None,
@@ -49,7 +58,7 @@ impl NotReady {
         let pleg = pleg.map(|text| format!("PLEG is not healthy: {text}"));
         NotReady {
             unhealthy: pleg.into_iter().chain(sync_loop).collect(),
-            shuts_down: told.is_some_and(|(told, _)| told.shuts_down),
+            shuts_down: reported.is_some_and(|(reported, _)| reported.shuts_down),
         }
     }
 }
@@ -74,7 +83,7 @@ mod tests {
     #[test]
     fn health_that_is_bad_or_silent_for_three_minutes_makes_the_node_not_ready() {
         let health = |inactive: Option<u64>, ago: u64, shuts_down: bool| Health {
-            told: Some((
+            reported: Some((
                 SetNodeHealthRequest {
                     pleg_inactive_nanos: inactive.map(|it| it * 1_000_000_000),
                     shuts_down,
@@ -103,9 +112,22 @@ mod tests {
     }
 
     #[test]
+    fn a_runtime_that_is_silent_for_30_seconds_makes_a_ready_node_not_ready() {
+        for (seconds, was_ready, expected) in [
+            (0, true, true),
+            (29, true, true),
+            (30, true, false),
+            (0, false, false),
+        ] {
+            let silent_for = Duration::from_secs(seconds);
+            assert_eq!(is_given_time(silent_for, was_ready), expected, "{seconds}");
+        }
+    }
+
+    #[test]
     fn a_node_that_was_ready_stays_so_while_processes_restart() {
         let nothing = SetNodeHealthRequest::default();
-        for (told, running_for, was_ready, is_ready) in [
+        for (reported, running_for, was_ready, is_ready) in [
             (false, 1, true, true),
             (true, 1, true, true),
             (true, 181, true, false),
@@ -114,7 +136,7 @@ mod tests {
             (true, 1, false, false),
         ] {
             let health = Health {
-                told: told.then_some((nothing, Duration::ZERO)),
+                reported: reported.then_some((nothing, Duration::ZERO)),
                 running_for: Duration::from_secs(running_for),
                 was_ready,
             };

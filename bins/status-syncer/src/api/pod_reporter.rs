@@ -67,13 +67,14 @@ struct Reporter {
     reports: JoinSet<Reported>,
 }
 
-/// Reports for ever.
+/// Reports for ever. What the API server holds is followed into `held`, the Node too.
 pub(crate) async fn run(
     node_name: Arc<str>,
     gateway: Gateway,
     readers: LocalReaders,
     known: Known,
     commands: mpsc::Sender<Command>,
+    held: HeldPods,
 ) -> Infallible {
     let mut published = readers.hub().subscribe();
     let mut stream = gateway.watch();
@@ -83,7 +84,7 @@ pub(crate) async fn run(
         known,
         commands,
         own: BTreeMap::new(),
-        held: HeldPods::default(),
+        held,
         due: BTreeSet::new(),
         reported: BTreeSet::new(),
         refused: BTreeMap::new(),

@@ -10,8 +10,8 @@ use process::Context;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What sync-loop told last of the node's health, and when.
-pub(crate) type ToldHealth = Option<(SetNodeHealthRequest, Instant)>;
+/// What sync-loop reported last of the node's health, and when.
+pub(crate) type ReportedHealth = Option<(SetNodeHealthRequest, Instant)>;
 
 use super::awaited::AwaitedReports;
 
@@ -22,14 +22,14 @@ pub(crate) struct Reporting {
     pub(crate) clock: WallClock,
     pub(crate) network: Network,
     pub(crate) awaited: AwaitedReports,
-    pub(crate) health: watch::Receiver<ToldHealth>,
+    pub(crate) health: watch::Receiver<ReportedHealth>,
 }
 
 impl Reporting {
     pub(crate) fn of(
         context: &Context,
         awaited: AwaitedReports,
-        health: watch::Receiver<ToldHealth>,
+        health: watch::Receiver<ReportedHealth>,
     ) -> Reporting {
         Reporting {
             health,
