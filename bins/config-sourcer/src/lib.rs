@@ -7,7 +7,7 @@
 //!  manifest path --watcher--> file_source --\                    /--> WatchPods (server)
 //!                 reader      (files)        >-- publication ---<
 //!  URL ---http_client-------> http_source --|    (latest state)  \--> GetPod (pods)
-//!  api-gateway -------------> api_source ---/
+//!  the API server ----------> api_source ---/
 //! ```
 //!
 //! ConfigMaps and Secrets come from a directory of their own: `object_directory` reads it,

@@ -1,4 +1,4 @@
-//! The own Node, as api-gateway has it, as far as pod-worker-pool makes use of it.
+//! The own Node, as the API server has it, as far as pod-worker-pool makes use of it.
 
 use bulkhead_api::v1::WatchNodeResponse;
 use futures_util::stream;
