@@ -60,9 +60,12 @@ const PRESSURES: [Pressure; 3] = [
     },
 ];
 
-/// The Node that is created.
-pub(crate) fn registration(config: &NodeConfig, status: &Value) -> Value {
+/// The Node that is created; none where another registers it.
+pub(crate) fn registration(config: &NodeConfig, status: &Value) -> Option<Value> {
     let object = &config.node_object;
+    if !object.register {
+        return None;
+    }
     let mut spec = json!({});
     if !object.taints.is_empty() {
         spec["taints"] = json!(object.taints);
@@ -70,7 +73,7 @@ pub(crate) fn registration(config: &NodeConfig, status: &Value) -> Value {
     if !object.provider_id.is_empty() {
         spec["providerID"] = json!(object.provider_id);
     }
-    json!({
+    Some(json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -80,7 +83,7 @@ pub(crate) fn registration(config: &NodeConfig, status: &Value) -> Value {
         },
         "spec": spec,
         "status": status,
-    })
+    }))
 }
 
 /// What is missing or wrong of the labels and the annotation that a kubelet sees to when it
@@ -537,7 +540,7 @@ mod tests {
     fn a_node_that_is_found_gets_its_default_labels_and_keeps_the_others() {
         let mut config = config();
         config.node_labels.insert("mine".to_owned(), "1".to_owned());
-        let made = registration(&config, &Value::Null);
+        let made = registration(&config, &Value::Null).unwrap();
         assert_eq!(made["metadata"]["labels"]["mine"], "1");
         assert_eq!(metadata_patch(&config, &made), None);
         let mut held = made.clone();
@@ -553,17 +556,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_registered_with_what_is_configured() {
+    fn a_node_is_registered_with_what_is_configured_or_not_at_all() {
         let mut config = config();
-        let plain = registration(&config, &Value::Null);
+        let plain = registration(&config, &Value::Null).unwrap();
         assert_eq!(plain["spec"], json!({}));
         config.node_object.taints = vec!["a=b:NoSchedule".parse().unwrap()];
         config.node_object.provider_id = "p://1".to_owned();
-        let made = registration(&config, &Value::Null);
+        let made = registration(&config, &Value::Null).unwrap();
         assert_eq!(
             made["spec"],
             json!({"providerID": "p://1",
                 "taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]})
         );
+        config.node_object.register = false;
+        assert_eq!(registration(&config, &Value::Null), None);
     }
 }

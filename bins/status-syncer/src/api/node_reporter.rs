@@ -163,17 +163,15 @@ impl Reporter {
         self.record(events).await;
         self.last = Some(status.clone());
         let report = if held.is_null() {
-            if !self.config.node_object.register {
-                return Ok(None);
-            }
             let node = node::registration(&self.config, &status);
-            Report::Node(node.to_string().into_bytes())
+            node.map(|node| Report::Node(node.to_string().into_bytes()))
         } else {
             let metadata = is_first.then(|| node::metadata_patch(&self.config, held));
-            match node::patch(&status, held, metadata.flatten(), is_due) {
-                Some(patch) => Report::NodeStatus(patch.to_string().into_bytes()),
-                None => return Ok(None),
-            }
+            let patch = node::patch(&status, held, metadata.flatten(), is_due);
+            patch.map(|patch| Report::NodeStatus(patch.to_string().into_bytes()))
+        };
+        let Some(report) = report else {
+            return Ok(None);
         };
         let answer = self.gateway.report(report).await?;
         let is_refused = answer.code >= 300 && answer.code != CONFLICT && answer.code != NOT_FOUND;
