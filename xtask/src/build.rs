@@ -30,16 +30,15 @@ pub(crate) fn programs(profile: Profile, more_packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     let mut command = binaries::cargo_command();
-    command.args(["build", "--bins"]);
-    if profile == Profile::Release {
-        command.arg("--release");
-    }
-    let packages = binaries::PROGRAMS
-        .iter()
-        .map(|(package, _)| package)
-        .chain(more_packages);
-    for package in packages {
-        command.args(["--package", package]);
+    command.args(binaries::build_arguments(profile == Profile::Release));
+    match profile {
+        Profile::Development if more_packages.is_empty() => {}
+        Profile::Development => {
+            command.arg("--bins");
+        }
+        Profile::Release => {
+            command.args(more_packages.iter().flat_map(|it| ["--package", *it]));
+        }
     }
     let status = command.status().context("cannot run cargo")?;
     if !status.success() {

@@ -40,7 +40,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         (false, false) => "fire::a_storm_of_kills_blows_over",
     };
     let mut command = cargo_command();
-    command.args(["test", "--package", "e2e", "--", "--exact", test]);
+    command.args([
+        "test",
+        "--workspace",
+        "--test",
+        "e2e",
+        "--",
+        "--exact",
+        test,
+    ]);
     command.arg("--nocapture");
     command.env("BULKHEAD_MATRIX", "whole");
     if let Some(process) = &arguments.process {

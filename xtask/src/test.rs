@@ -123,11 +123,11 @@ fn title(step: Step) -> &'static str {
 
 /// Whether the step succeeded.
 fn run_step(step: Step, filter: Option<&str>, results: &mut Results) -> Result<bool> {
-    let test = |packages: &[&str]| {
-        // All but examples in documents: there are none, and to look for them takes
-        // a second for each crate.
-        let mut command = cargo(&["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
-        command.args(packages);
+    // Of the whole workspace, always: its dependencies have the same features then, and are
+    // compiled once for all steps.
+    let test = |targets: &[&str]| {
+        let mut command = cargo(&["test", "--no-fail-fast", "--workspace"]);
+        command.args(targets);
         command.args(filter);
         command
     };
@@ -147,17 +147,22 @@ fn run_step(step: Step, filter: Option<&str>, results: &mut Results) -> Result<b
         Step::Unit => {
             let others = ["e2e", "cluster", "simulation"];
             let others = others.iter().flat_map(|package| ["--exclude", package]);
-            let what: Vec<_> = ["--workspace"].into_iter().chain(others).collect();
+            let with_own_programs: Vec<_> = others.chain(["--test", "*"]).collect();
+            // Documents have no examples, and to look for them takes a second for each crate.
+            let in_crates = count(&mut test(&["--lib", "--bins"]), results)?;
+            Ok(count(&mut test(&with_own_programs), results)? && in_crates)
+        }
+        Step::Simulation => {
+            let what = ["--test", "exhaustive", "--test", "seeds"];
             count(&mut test(&what), results)
         }
-        Step::Simulation => count(&mut test(&["--package", "simulation"]), results),
         Step::E2e => {
             if let Err(error) = build::programs(Profile::Development, &[]) {
                 report::failure(&error);
                 return Ok(false);
             }
             images::archives()?;
-            let mut command = test(&["--package", "e2e", "--package", "cluster"]);
+            let mut command = test(&["--test", "e2e", "--test", "cluster"]);
             command.env(binaries::BUILT_VARIABLE, "1");
             command.args(["--", "--test-threads", E2E_THREADS]);
             count(&mut command, results)

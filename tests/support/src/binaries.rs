@@ -110,15 +110,29 @@ pub fn built() -> Result<PathBuf> {
     Ok(directory)
 }
 
+/// Arguments with which cargo builds [`PROGRAMS`]: for tests of what these are made of, so
+/// that nothing is compiled twice, and for a release of what they ask for themselves.
+#[must_use]
+pub fn build_arguments(is_release: bool) -> Vec<&'static str> {
+    let mut arguments = vec!["build"];
+    if is_release {
+        arguments.push("--release");
+        arguments.extend(
+            PROGRAMS
+                .iter()
+                .flat_map(|(package, _)| ["--package", *package]),
+        );
+        arguments.push("--bins");
+    } else {
+        arguments.push("--workspace");
+        arguments.extend(PROGRAMS.iter().flat_map(|(_, program)| ["--bin", *program]));
+    }
+    arguments
+}
+
 fn build(directory: &Path) -> Result<()> {
     let mut command = cargo_command();
-    command.args(["build", "--bins"]);
-    if directory.ends_with("release") {
-        command.arg("--release");
-    }
-    for (package, _) in PROGRAMS {
-        command.args(["--package", package]);
-    }
+    command.args(build_arguments(directory.ends_with("release")));
     let output = command.output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!(
