@@ -118,7 +118,7 @@ impl Pods {
                 set.remove(&uid);
                 self.arriving.is_none()
             }
-            Message::Problem(_) | Message::Node(_) => false,
+            Message::Node(_) => false,
         }
     }
 
