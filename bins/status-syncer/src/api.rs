@@ -6,6 +6,7 @@
 //!   `mirror`: as which mirror (pure);
 //! - `node`: the Node object and its status, `not_ready`: why it is not ready,
 //!   `node_events`: what happens to it, `event`: an Event, and `spam`: which events are too many (pure);
+//! - `event_queue`: which event is reported next (pure);
 //! - `awaited`: which reports of pods are not taken yet, for people;
 //! - `pod_reporter`, `node_reporter` and `event_reporter` carry that out, by `gateway`.
 //!
@@ -14,6 +15,7 @@
 
 mod awaited;
 mod event;
+mod event_queue;
 mod event_reporter;
 mod gateway;
 mod held;

@@ -1,5 +1,5 @@
-//! Reports events, one after the other, in the order in which they came. What is lost while
-//! the API server is away is lost, as with a kubelet, but for the newest.
+//! Reports events as `event_queue` says. What is lost while the API server is away is lost, as
+//! with a kubelet, but for the newest.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::report_request::Report;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use ipc::{FeedItem, FeedWatch};
 use pod::core::PodStatus;
 
 use super::event::{self, EventName};
+use super::event_queue::EventQueue;
 use super::gateway::Gateway;
 use super::spam::SpamFilter;
 use crate::publication::{LocalReaders, PublishedPod};
@@ -29,11 +31,24 @@ pub(crate) async fn run(
     readers: LocalReaders,
 ) -> Infallible {
     let mut filter = SpamFilter::default();
+    let mut queue = EventQueue::default();
+    let mut reporting = FuturesUnordered::new();
     loop {
-        match events.next().await {
-            FeedItem::Lost(count) => tracing::warn!(count, "events were not reported in time"),
-            FeedItem::Item(event) if !filter.admits(&event, event.unix_nanos) => {}
-            FeedItem::Item(event) => report(&node, &gateway, &event, &readers).await,
+        while let Some((object, event)) = queue.begin() {
+            let (node, gateway, readers) = (&node, &gateway, &readers);
+            reporting.push(async move {
+                report(node, gateway, &event, readers).await;
+                object
+            });
+        }
+        // Both are cancel-safe: nothing is taken before it is returned.
+        tokio::select! {
+            Some(object) = reporting.next() => queue.end(&object),
+            item = events.next(), if queue.has_room() => match item {
+                FeedItem::Lost(count) => tracing::warn!(count, "events were not reported in time"),
+                FeedItem::Item(event) if !filter.admits(&event, event.unix_nanos) => {}
+                FeedItem::Item(event) => queue.push(event),
+            },
         }
     }
 }
