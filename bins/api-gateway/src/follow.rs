@@ -1,6 +1,6 @@
 //! Follows the objects of one kind: lists and watches them for ever, as `reflector` says.
 
-use std::convert::{Infallible, identity};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,59 +12,14 @@ use tokio::time::Instant;
 
 use crate::client::{ApiRequest, Client, ClientError};
 use crate::health::Health;
-use crate::object::{List, MAX_OBJECT_BYTES, Object, Refusal, WatchEvent};
+use crate::kind::{Kind, Listed, NotTaken};
+use crate::object::{MAX_OBJECT_BYTES, Refusal, WatchEvent};
 use crate::objects::Objects;
 use crate::pace::Lane;
 use crate::reflector::{self, Next, Outcome, Reflector, Version};
-use crate::service;
 
 /// How long a watch lasts at least, and at most twice: the API server ends it then.
 const WATCH_SECONDS: u64 = 300;
-
-/// Which objects.
-#[derive(Debug, Clone)]
-pub(crate) struct Kind {
-    /// The path of their list.
-    pub(crate) path: &'static str,
-    /// `fieldSelector`, as it stands in a query.
-    pub(crate) selector: String,
-    /// Pods of other nodes, which were not asked for, are left out.
-    pub(crate) node_name: Option<String>,
-    /// What is kept of each.
-    pub(crate) keep: fn(Object) -> Object,
-}
-
-impl Kind {
-    /// The pods that are bound to a node.
-    pub(crate) fn pods(node: &str) -> Kind {
-        Kind {
-            path: "/api/v1/pods",
-            selector: format!("spec.nodeName%3D{node}"),
-            node_name: Some(node.to_owned()),
-            keep: identity,
-        }
-    }
-
-    /// One Node.
-    pub(crate) fn node(name: &str) -> Kind {
-        Kind {
-            path: "/api/v1/nodes",
-            selector: format!("metadata.name%3D{name}"),
-            node_name: None,
-            keep: identity,
-        }
-    }
-
-    /// The Services that have an address.
-    pub(crate) fn services() -> Kind {
-        Kind {
-            path: "/api/v1/services",
-            selector: service::SELECTOR.to_owned(),
-            node_name: None,
-            keep: service::kept,
-        }
-    }
-}
 
 /// Lists and watches the objects of one kind.
 pub(crate) struct Follower {
@@ -124,17 +79,24 @@ impl Follower {
             }
             return Outcome::ListFailed;
         }
-        let list: List<'_> = match serde_json::from_slice(&answer.body) {
-            Ok(list) => list,
+        let seen = match version {
+            Version::NotOlderThan(version) => Some(version.as_str()),
+            Version::Any | Version::Newest => None,
+        };
+        let Listed {
+            objects,
+            version,
+            left_out,
+        } = match self.kind.list(&answer.body, seen) {
+            Ok(listed) => listed,
             Err(error) => {
-                self.failed(&format!("a list of {}: {error}", self.kind.path));
+                self.failed(&telemetry::chain(&error));
                 return Outcome::ListFailed;
             }
         };
-        let objects = list.items.iter().filter_map(|item| self.parse(item.get()));
-        self.objects
-            .listed(objects.collect(), &list.metadata.resource_version);
-        Outcome::Listed(list.metadata.resource_version)
+        left_out.iter().for_each(|error| self.is_odd(error));
+        self.objects.listed(objects, &version);
+        Outcome::Listed(version)
     }
 
     async fn watch(&mut self, mut version: String) -> Outcome {
@@ -152,7 +114,10 @@ impl Follower {
         let status = response.status();
         let mut lines = Lines::new(response.into_body());
         if !status.is_success() {
-            let body = lines.next().await.ok().flatten().unwrap_or_default();
+            let body = match lines.next().await {
+                Ok(Some(Line::Whole(body))) => body,
+                Ok(Some(Line::TooLong) | None) | Err(_) => Vec::new(),
+            };
             let refusal = Refusal::of(status.as_u16(), &body);
             if refusal.is_of_version() {
                 return Outcome::WatchExpired;
@@ -165,7 +130,14 @@ impl Follower {
         let before = version.clone();
         loop {
             let line = match tokio::time::timeout_at(until, lines.next()).await {
-                Ok(Ok(Some(line))) => line,
+                Ok(Ok(Some(Line::Whole(line)))) => line,
+                Ok(Ok(Some(Line::TooLong))) => {
+                    let path = self.kind.path;
+                    let what =
+                        format!("{path} has an object of more than {MAX_OBJECT_BYTES} bytes");
+                    self.health.is_odd(&what);
+                    continue;
+                }
                 // The end, or a connection that broke: the last version stands.
                 Ok(Ok(None) | Err(_)) | Err(_) => {
                     let (had_events, lasted) = (version != before, begin.elapsed());
@@ -179,7 +151,7 @@ impl Follower {
                     };
                 }
             };
-            match self.take(&line) {
+            match self.take(&line, &version) {
                 Ok(Some(reached)) => {
                     self.objects.reached(&reached);
                     version = reached;
@@ -191,53 +163,36 @@ impl Follower {
         }
     }
 
-    /// Takes one line of a watch in; the version that it reaches.
-    fn take(&self, line: &[u8]) -> Result<Option<String>, End> {
+    /// Takes one line of a watch in, which has reached the version `seen`; the version that it
+    /// reaches now.
+    fn take(&self, line: &[u8], seen: &str) -> Result<Option<String>, End> {
         let Ok(WatchEvent { kind, object }) = serde_json::from_slice(line) else {
             self.failed(&format!("a watch of {} is no JSON", self.kind.path));
             return Err(End::Failed);
         };
-        match &*kind {
-            "ADDED" | "MODIFIED" => Ok(self.parse(object.get()).map(|object| {
+        let json = object.get();
+        let taken = match &*kind {
+            "ADDED" | "MODIFIED" => self.kind.changed(json, seen).map(|object| {
                 let version = object.version.clone();
                 self.objects.changed(object);
                 version
-            })),
-            "DELETED" => Ok(self.parse(object.get()).map(|object| {
+            }),
+            "DELETED" => self.kind.changed(json, seen).map(|object| {
                 self.objects.gone(&object.uid);
                 object.version
-            })),
-            "BOOKMARK" => Ok(Object::parse(object.get()).ok().map(|it| it.version)),
+            }),
+            "BOOKMARK" => self.kind.bookmark(json, seen),
             _ => {
-                let refusal = Refusal::of(500, object.get().as_bytes());
+                let refusal = Refusal::of(500, json.as_bytes());
                 if refusal.is_of_version() {
                     return Err(End::Expired);
                 }
                 self.refused("watch", &refusal);
-                Err(End::Failed)
-            }
-        }
-    }
-
-    /// An object, if it is one that was asked for.
-    fn parse(&self, json: &str) -> Option<Object> {
-        let kind = self.kind.path;
-        let object = match Object::parse(json) {
-            Ok(object) => object,
-            Err(error) => {
-                tracing::warn!(kind, %error, "an object of the API server cannot be read");
-                return None;
+                return Err(End::Failed);
             }
         };
-        let wanted = self.kind.node_name.as_ref();
-        if object.uid.is_empty() || wanted.is_some_and(|node| *node != object.node_name) {
-            let Object {
-                namespace, name, ..
-            } = &object;
-            tracing::warn!(kind, namespace, name, "an object that was not asked for");
-            return None;
-        }
-        Some((self.kind.keep)(object))
+        // One that is not taken changes nothing, and the watch goes on.
+        Ok(taken.map_err(|error| self.is_odd(&error)).ok())
     }
 
     fn refused(&self, verb: &str, refusal: &Refusal) {
@@ -248,9 +203,20 @@ impl Follower {
     fn failed(&self, error: &str) {
         self.health.failed(error);
     }
+
+    fn is_odd(&self, error: &NotTaken) {
+        self.health.is_odd(&telemetry::chain(error));
+    }
 }
 
-/// The lines of a body, each at most [`MAX_OBJECT_BYTES`] long; a longer one is left out.
+/// One line of a body.
+enum Line {
+    Whole(Vec<u8>),
+    /// It is longer than [`MAX_OBJECT_BYTES`], and left out.
+    TooLong,
+}
+
+/// The lines of a body.
 struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
@@ -271,7 +237,7 @@ impl Lines {
     }
 
     /// The next line; none at the end.
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+    async fn next(&mut self) -> Result<Option<Line>, ClientError> {
         loop {
             let new = self.buffer.get(self.searched..).unwrap_or_default();
             if let Some(found) = new.iter().position(|byte| *byte == b'\n') {
@@ -279,23 +245,24 @@ impl Lines {
                 let rest = self.buffer.split_off(end + 1);
                 let mut line = std::mem::replace(&mut self.buffer, rest);
                 line.pop();
-                if !std::mem::take(&mut self.skips) {
-                    return Ok(Some(line));
-                }
-                continue;
+                return Ok(Some(match std::mem::take(&mut self.skips) {
+                    true => Line::TooLong,
+                    false => Line::Whole(line),
+                }));
             }
             self.searched = self.buffer.len();
             if self.searched > MAX_OBJECT_BYTES {
-                if !self.skips {
-                    tracing::warn!("an object of more than {MAX_OBJECT_BYTES} bytes is left out");
-                }
                 self.skips = true;
                 self.buffer = Vec::new();
                 self.searched = 0;
             }
             let Some(frame) = self.body.frame().await else {
                 let last = std::mem::take(&mut self.buffer);
-                return Ok((!last.is_empty() && !self.skips).then_some(last));
+                return Ok(match (std::mem::take(&mut self.skips), last.is_empty()) {
+                    (true, _) => Some(Line::TooLong),
+                    (false, true) => None,
+                    (false, false) => Some(Line::Whole(last)),
+                });
             };
             let data = frame?.into_data().unwrap_or(Bytes::new());
             self.buffer.extend_from_slice(&data);

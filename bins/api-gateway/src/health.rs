@@ -52,14 +52,11 @@ impl Health {
 
     /// It has not.
     pub(crate) fn failed(&self, error: &str) {
-        let UnixNanos(now) = self.clock.now();
         let mut state = self.lock();
-        let is_news = state.connected_since_unix_nanos != 0 || state.last_error != error;
+        let was_connected = state.connected_since_unix_nanos != 0;
         state.connected_since_unix_nanos = 0;
-        state.last_error = error.to_owned();
-        truncate(&mut state.last_error, MAX_ERROR_BYTES);
-        state.last_error_unix_nanos = now;
-        if is_news {
+        let is_new = self.note(&mut state, error);
+        if was_connected || is_new {
             tracing::warn!(
                 server = state.server,
                 error,
@@ -67,6 +64,29 @@ impl Health {
             );
             self.show(&state);
         }
+    }
+
+    /// It has answered, with something that is not taken.
+    pub(crate) fn is_odd(&self, what: &str) {
+        let mut state = self.lock();
+        if self.note(&mut state, what) {
+            tracing::warn!(
+                server = state.server,
+                what,
+                "the API server is not believed"
+            );
+        }
+    }
+
+    /// Notes an error; whether the last one was another.
+    fn note(&self, state: &mut v1::GetApiConnectionResponse, error: &str) -> bool {
+        let UnixNanos(now) = self.clock.now();
+        let mut error = error.to_owned();
+        truncate(&mut error, MAX_ERROR_BYTES);
+        state.last_error_unix_nanos = now;
+        let is_new = state.last_error != error;
+        state.last_error = error;
+        is_new
     }
 
     /// It has said of which version it is.

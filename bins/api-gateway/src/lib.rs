@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - `reflector`: when to list and when to watch (pure);
+//! - `kind`: which objects, and what of the answers about them is taken (pure);
 //! - `follow`: carries that out for one kind of object;
 //! - `object`: what is looked at of an object (pure); `objects`: those that are known;
 //! - `service`: what is kept of a Service (pure);
@@ -23,6 +24,7 @@ mod client;
 mod connection;
 mod follow;
 mod health;
+mod kind;
 mod node;
 mod object;
 mod objects;

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 /// out.
 pub(crate) const MAX_OBJECT_BYTES: usize = 3 << 20;
 
-/// What an API server notes of who changed what; nobody here looks at it.
+/// What an API server notes of changes and their authors; nothing here looks at it.
 const MANAGED_FIELDS: &str = "managedFields";
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
@@ -34,6 +34,8 @@ pub(crate) struct Object {
 
 #[derive(Deserialize)]
 struct Whole<'a> {
+    #[serde(default)]
+    kind: String,
     #[serde(borrow)]
     metadata: Fields<'a>,
     #[serde(borrow)]
@@ -72,7 +74,16 @@ impl Object {
     /// # Errors
     /// When it is none.
     pub(crate) fn parse(json: &str) -> Result<Object, Error> {
+        Object::parse_with_kind(json).map(|(_, object)| object)
+    }
+
+    /// The same with its kind, which is empty where it does not say it.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn parse_with_kind(json: &str) -> Result<(String, Object), Error> {
         let Whole {
+            kind,
             mut metadata,
             spec,
             status,
@@ -90,7 +101,7 @@ impl Object {
             None => String::new(),
         };
         let text = |part: Option<&RawValue>| part.map_or_else(Box::default, |it| it.get().into());
-        Ok(Object {
+        let object = Object {
             uid,
             namespace,
             name,
@@ -99,7 +110,8 @@ impl Object {
             metadata: metadata.into(),
             spec: text(spec),
             status: text(status),
-        })
+        };
+        Ok((kind, object))
     }
 
     /// The object with this spec, and nothing but its name beside it.
@@ -149,9 +161,11 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap_or_default()
 }
 
-/// A list, or the object of an event that says how a list or watch stands.
+/// A list.
 #[derive(Deserialize)]
 pub(crate) struct List<'a> {
+    #[serde(default)]
+    pub(crate) kind: String,
     pub(crate) metadata: ListMetadata,
     #[serde(borrow, default)]
     pub(crate) items: Vec<&'a RawValue>,
@@ -231,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_version_is_told_from_other_refusals() {
+    fn a_forgotten_version_is_distinguished_from_other_refusals() {
         let too_large =
             r#"{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
         for (body, expected) in [

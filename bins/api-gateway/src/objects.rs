@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_listed_is_told_from_one_that_is_not_there() {
+    fn a_node_that_is_not_listed_is_distinguished_from_one_that_is_not_there() {
         let node = || {
             let json = r#"{"metadata":{"name":"n1","uid":"u"},"spec":{},"status":{}}"#;
             Object::parse(json).unwrap()

@@ -16,8 +16,9 @@ use tonic::service::Routes;
 
 use crate::client::{ApiRequest, Client};
 use crate::connection::{Address, ConnectError};
-use crate::follow::{Follower, Kind};
+use crate::follow::Follower;
 use crate::health::Health;
+use crate::kind::Kind;
 use crate::objects::Objects;
 use crate::pace::Lane;
 use crate::server::Server;

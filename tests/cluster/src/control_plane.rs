@@ -8,15 +8,19 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use test_support::node::TestNode;
-use test_support::{ApiServer, wait_for};
+use test_support::{ApiServer, Authority, wait_for};
 
 use crate::audit::Request;
-use crate::certificates::{Authority, HOST, PORT};
 use crate::condition::condition;
 use crate::programs::Programs;
 
 /// Names the directory of the programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// Where the API server listens.
+const HOST: &str = "127.0.0.1";
+/// See [`HOST`].
+const PORT: u16 = 6443;
 
 /// Time until a Node is ready, and until a drained one has no pods, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -57,7 +61,7 @@ impl ControlPlane {
     pub fn start(node: &Arc<TestNode>, node_name: &str) -> Result<ControlPlane> {
         let directory = node.directory().join("cluster");
         fs::create_dir(&directory)?;
-        let authority = Authority::create(&directory)?;
+        let authority = Authority::create(&directory, &format!("{HOST}:{PORT}"))?;
         authority.issue("server", "kube-apiserver", None, &[HOST, "localhost"])?;
         let user_of_node = format!("system:node:{node_name}");
         for (name, user, group) in [
@@ -69,7 +73,10 @@ impl ControlPlane {
         }
         let back_end = match ControlPlane::assets() {
             Some(assets) => BackEnd::Real(Programs::start(&assets, node, &authority, node_name)?),
-            None => BackEnd::Double(ApiServer::start(node, node_name, PORT, &directory)?),
+            None => {
+                authority.issue_expired("expired", HOST)?;
+                BackEnd::Double(ApiServer::start(node, node_name, PORT, &directory)?)
+            }
         };
         Ok(ControlPlane {
             directory,
@@ -81,6 +88,14 @@ impl ControlPlane {
     #[must_use]
     pub fn double(&self) -> Option<&ApiServer> {
         match &self.back_end {
+            BackEnd::Real(_) => None,
+            BackEnd::Double(double) => Some(double),
+        }
+    }
+
+    /// See [`ControlPlane::double`].
+    pub fn double_mut(&mut self) -> Option<&mut ApiServer> {
+        match &mut self.back_end {
             BackEnd::Real(_) => None,
             BackEnd::Double(double) => Some(double),
         }

@@ -7,7 +7,6 @@
 //! test-support.
 
 pub mod audit;
-mod certificates;
 pub mod comparison;
 pub mod condition;
 mod control_plane;

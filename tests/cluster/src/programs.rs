@@ -9,9 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use test_support::node::TestNode;
-use test_support::wait_for;
+use test_support::{Authority, wait_for};
 
-use crate::certificates::Authority;
 const ETCD: &str = "http://127.0.0.1:2379";
 
 /// How long it may take until the API server answers, on a busy machine.

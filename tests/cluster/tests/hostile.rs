@@ -11,18 +11,28 @@ use topology::Process;
 
 /// What is not true, or not what was asked for, and what `bulkhead status` says of that which
 /// would be wrong for good.
-const LIES: [(Fault, Option<&str>); 5] = [
+const LIES: [(Fault, Option<&str>); 7] = [
     (Fault::Expired, Some("too old resource version")),
-    (Fault::ForeignPod, None),
-    (Fault::PathAsUid, None),
+    (
+        Fault::ForeignPod,
+        Some(r#"default/lie, which is bound to another node: "other""#),
+    ),
+    (
+        Fault::PathAsUid,
+        Some(r#"default/lie with a UID that is none: uid "../../up""#),
+    ),
+    (Fault::OtherKind, Some(r#""NodeList""#)),
+    (Fault::Replay, Some("has gone back to version 1")),
     (Fault::HugePod, Some("cannot read the API server's answer")),
     (Fault::Garbage, Some("/api/v1/pods")),
 ];
 
 /// The same of no answer to a request.
-const REFUSALS: [(Fault, Option<&str>); 4] = [
+const REFUSALS: [(Fault, Option<&str>); 6] = [
     (Fault::ShortWatches, Some("ended at once")),
     (Fault::Redirect, Some(": 302")),
+    (Fault::Unauthorized, Some(": 401 Unauthorized")),
+    (Fault::ExpiredCertificate, Some("certificate expired")),
     (Fault::TooManyRequests, Some("too many requests")),
     (Fault::HungStatus, None),
 ];
@@ -48,16 +58,21 @@ fn gateway(cluster: &Cluster) -> Result<(u32, u64)> {
     Ok((pid, most * 1024))
 }
 
-fn survives(cluster: &Cluster, double: &ApiServer, fault: Fault, said: Option<&str>) -> Result<()> {
+fn double(cluster: &mut Cluster) -> Result<&mut ApiServer> {
+    cluster.plane.double_mut().context("it is real")
+}
+
+fn survives(cluster: &mut Cluster, fault: Fault, said: Option<&str>) -> Result<()> {
     let before = containers(cluster)?;
     let (pid, _) = gateway(cluster)?;
-    double.set_fault(Some(fault));
+    double(cluster)?.set_fault(Some(fault))?;
     cluster.plane.apply(&pod("new", &web_template("new")))?;
     cluster.until("the API server to be broken", || {
         let enough = match fault {
             Fault::HungStatus => 1,
             _ => FAULTY_ANSWERS,
         };
+        let double = cluster.plane.double().context("it is real")?;
         Ok(double.faulty_answers() >= enough)
     })?;
     if let Some(said) = said {
@@ -70,7 +85,7 @@ fn survives(cluster: &Cluster, double: &ApiServer, fault: Fault, said: Option<&s
     let limit = topology::row(Process::ApiGateway).memory_max_bytes;
     ensure!(most < limit, "api-gateway took {most} bytes");
     ensure!(containers(cluster)? == before, "pods that ran were touched");
-    double.set_fault(None);
+    double(cluster)?.set_fault(None)?;
     cluster.until_ready("new", 1)?;
     ensure!(containers(cluster)? == before, "pods that ran were touched");
     ensure!(cluster.containers("lie")?.is_empty(), "a lie was believed");
@@ -95,8 +110,7 @@ fn all_survive(faults: &[(Fault, Option<&str>)]) -> Result<()> {
         .apply(&pod("steady", &web_template("steady")))?;
     cluster.until_ready("steady", 1)?;
     for (fault, said) in faults {
-        let double = cluster.plane.double().context("it is real")?;
-        survives(&cluster, double, *fault, *said).with_context(|| format!("{fault:?}"))?;
+        survives(&mut cluster, *fault, *said).with_context(|| format!("{fault:?}"))?;
         // Its waits between attempts begin anew.
         let killed = cluster.ground.bulkhead.kill(Process::ApiGateway)?;
         cluster.until("another api-gateway", || Ok(gateway(&cluster)?.0 != killed))?;

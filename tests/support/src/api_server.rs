@@ -43,9 +43,12 @@ use store::Key;
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
-    node: Arc<TestNode>,
+    /// Without one it listens on this machine.
+    node: Option<Arc<TestNode>>,
     address: SocketAddr,
     tls: Arc<ServerConfig>,
+    /// With a certificate that is too old.
+    expired_tls: Arc<ServerConfig>,
     shared: Arc<Shared>,
     /// Absent while it was stopped.
     running: Option<Running>,
@@ -59,8 +62,8 @@ struct Running {
 
 impl ApiServer {
     /// Starts one on this port of the node's loopback interface; `node_name` is the name of the
-    /// Node. `directory` has `server.crt`, `server.key`, and in `ca.crt` who has issued the
-    /// certificates of clients.
+    /// Node. `directory` has `server.crt` and `server.key`, the same as `expired`, and in `ca.crt`
+    /// the authority of the certificates of clients.
     ///
     /// # Errors
     /// When the certificates cannot be used, or the port cannot be opened.
@@ -70,15 +73,39 @@ impl ApiServer {
         port: u16,
         directory: &Path,
     ) -> Result<ApiServer> {
+        ApiServer::start_on(Some(Arc::clone(node)), node_name, port, directory)
+    }
+
+    /// Starts one on a free port of this machine's loopback interface.
+    ///
+    /// # Errors
+    /// See [`ApiServer::start`].
+    pub fn start_on_this_machine(node_name: &str, directory: &Path) -> Result<ApiServer> {
+        ApiServer::start_on(None, node_name, 0, directory)
+    }
+
+    fn start_on(
+        node: Option<Arc<TestNode>>,
+        node_name: &str,
+        port: u16,
+        directory: &Path,
+    ) -> Result<ApiServer> {
         let mut server = ApiServer {
-            node: Arc::clone(node),
+            node,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            tls: Arc::new(certified(directory)?),
+            tls: Arc::new(certified(directory, "server")?),
+            expired_tls: Arc::new(certified(directory, "expired")?),
             shared: Arc::new(Shared::new(State::new(node_name)?)),
             running: None,
         };
         server.start_again()?;
         Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Listens again, with the objects that it had.
@@ -88,17 +115,23 @@ impl ApiServer {
     pub fn start_again(&mut self) -> Result<()> {
         let address = self.address;
         // The socket stays in the namespace that it was made in.
-        let listener = self
-            .node
-            .run(|| TcpListener::bind(address))
-            .and_then(|result| result)
-            .with_context(|| format!("cannot listen on {address}"))?;
+        let listener = match &self.node {
+            Some(node) => node.run(|| TcpListener::bind(address)).flatten(),
+            None => TcpListener::bind(address),
+        };
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        self.address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let (stop, stopped) = oneshot::channel();
-        let tls = TlsAcceptor::from(Arc::clone(&self.tls));
+        let has_expired = self.shared.with(|state| state.has_expired());
+        let tls = match has_expired {
+            true => &self.expired_tls,
+            false => &self.tls,
+        };
+        let tls = TlsAcceptor::from(Arc::clone(tls));
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
@@ -126,8 +159,20 @@ impl ApiServer {
     }
 
     /// Answers in this way from now on, or as it should.
-    pub fn set_fault(&self, fault: Option<Fault>) {
-        self.shared.with(|state| state.set_fault(fault));
+    ///
+    /// # Errors
+    /// When it has to start again, and the port cannot be opened.
+    pub fn set_fault(&mut self, fault: Option<Fault>) -> Result<()> {
+        let had_expired = self.shared.with(|state| state.has_expired());
+        let has_expired = self.shared.with(|state| {
+            state.set_fault(fault);
+            state.has_expired()
+        });
+        if had_expired != has_expired {
+            self.stop();
+            self.start_again()?;
+        }
+        Ok(())
     }
 
     /// How many answers the fault has changed.
@@ -212,15 +257,15 @@ fn key(kind: &str, name: &str) -> Key {
 }
 
 /// Asks clients for a certificate, as an API server does.
-fn certified(directory: &Path) -> Result<ServerConfig> {
+fn certified(directory: &Path, name: &str) -> Result<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let path = |name: &str| directory.join(name);
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(path("ca.crt"))?)?;
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-    let certificate = CertificateDer::from_pem_file(path("server.crt"))?;
-    let key = PrivateKeyDer::from_pem_file(path("server.key"))?;
+    let certificate = CertificateDer::from_pem_file(path(&format!("{name}.crt")))?;
+    let key = PrivateKeyDer::from_pem_file(path(&format!("{name}.key")))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier.build()?)

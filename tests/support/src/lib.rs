@@ -9,6 +9,7 @@
 pub mod api_server;
 pub mod binaries;
 pub mod bulkhead;
+mod certificates;
 pub mod cgroup;
 pub mod containerd;
 pub mod disk;
@@ -32,6 +33,7 @@ pub mod wait;
 
 pub use api_server::ApiServer;
 pub use bulkhead::{BulkheadInstance, BulkheadOptions};
+pub use certificates::Authority;
 pub use containerd::{Containerd, ContainerdOptions, OTHER_HANDLER, PrivateContainerd};
 pub use manifest_server::ManifestServer;
 pub use node::TestNode;

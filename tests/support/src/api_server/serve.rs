@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt as _};
 use http::{Request as HttpRequest, Response, header};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -25,7 +25,10 @@ use super::state::State;
 use super::store::Refusal;
 use super::watch::{Watch, error};
 
-/// A watch that has nothing to say tells its version so often.
+/// How long a watch lasts that lies. One that ends within a second is an error.
+const SHORT_WATCH: Duration = Duration::from_secs(2);
+
+/// A watch that has nothing to say says its version so often.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(5);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -80,7 +83,7 @@ pub(super) async fn serve(
 /// A client that breaks off concerns nobody.
 async fn connection(stream: TcpStream, tls: TlsAcceptor, shared: Arc<Shared>) {
     let Ok(stream) = tls.accept(stream).await else {
-        return;
+        return shared.with(State::has_no_client);
     };
     let service = service_fn(|request| {
         let shared = Arc::clone(&shared);
@@ -115,9 +118,17 @@ async fn answer(request: HttpRequest<Incoming>, shared: &Arc<Shared>) -> Respons
         }
         Reply::Never => std::future::pending().await,
         Reply::With(pod) if request.is_watch() => {
-            let event = json!({"type": "ADDED", "object": *pod});
-            whole(200, format!("{event}\n"))
+            short_watch(json!({"type": "ADDED", "object": *pod}).to_string() + "\n")
         }
+        Reply::Gone => short_watch(shared.look(|state| {
+            let pods = state.store.list("pods").into_iter();
+            let lines = pods.map(|pod| {
+                let mut old = (*pod).clone();
+                old["metadata"]["resourceVersion"] = json!("1");
+                json!({"type": "DELETED", "object": old}).to_string() + "\n"
+            });
+            lines.collect()
+        })),
         Reply::With(pod) => match shared.with(|state| state.answer(&request)) {
             Ok((code, mut list)) => {
                 if let Some(items) = list["items"].as_array_mut() {
@@ -155,6 +166,18 @@ fn refused(refusal: &Refusal) -> Response<Body> {
 fn whole(code: u16, text: String) -> Response<Body> {
     let body = Full::new(Bytes::from(text)).boxed_unsync();
     response(code, body)
+}
+
+/// A watch of these lines, which ends a while later.
+fn short_watch(lines: String) -> Response<Body> {
+    let frames = stream::iter([Some(lines), None]).filter_map(|lines| async move {
+        if lines.is_none() {
+            tokio::time::sleep(SHORT_WATCH).await;
+        }
+        lines.map(|lines| Ok(Frame::data(lines.into())))
+    });
+    let frames: Lines = Box::pin(frames);
+    response(200, StreamBody::new(frames).boxed_unsync())
 }
 
 fn standing(request: &Request, watch: Watch, shared: &Arc<Shared>) -> Response<Body> {

@@ -59,6 +59,16 @@ impl State {
         self.faulty
     }
 
+    /// A client has ended a connection before its first request.
+    pub(super) fn has_no_client(&mut self) {
+        self.faulty += u64::from(self.has_expired());
+    }
+
+    /// Whether its certificate is too old.
+    pub(super) fn has_expired(&self) -> bool {
+        self.fault == Some(Fault::ExpiredCertificate)
+    }
+
     /// How the fault, if there is one, has a request answered.
     pub(super) fn reply(&mut self, request: &Request) -> Reply {
         let reply = match self.fault {
@@ -108,7 +118,7 @@ impl State {
         let items = items.filter(|object| selector.matches(object));
         let items: Vec<Value> = items.map(|object| (*object).clone()).collect();
         json!({
-            "kind": "List",
+            "kind": list_kind(resource),
             "apiVersion": "v1",
             "metadata": {"resourceVersion": self.store.version().to_string()},
             "items": items,
@@ -214,6 +224,13 @@ impl State {
             }
         }
     }
+}
+
+/// The kind of a list of a resource of one word.
+fn list_kind(resource: &str) -> String {
+    let singular = resource.trim_end_matches('s');
+    let (first, rest) = singular.split_at(singular.len().min(1));
+    format!("{}{rest}List", first.to_uppercase())
 }
 
 #[cfg(test)]
