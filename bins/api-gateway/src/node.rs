@@ -76,21 +76,21 @@ mod tests {
     }
 
     #[test]
-    fn labels_taints_and_networks_are_told_and_whether_there_is_a_node() {
+    fn labels_taints_and_networks_are_passed_on_and_whether_there_is_a_node() {
         assert_eq!(of(None), ApiNode::default());
         let taints =
             json!([{"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}]);
-        let told = node(
+        let passed = node(
             json!({"a": "b"}),
             &json!({"podCIDRs": ["10.0.0.0/24", "fd00::/64"], "taints": taints}),
         );
-        assert!(told.exists);
-        assert_eq!(told.labels, [("a".to_owned(), "b".to_owned())].into());
+        assert!(passed.exists);
+        assert_eq!(passed.labels, [("a".to_owned(), "b".to_owned())].into());
         assert_eq!(
-            (&*told.taints[0].key, &*told.taints[0].effect),
+            (&*passed.taints[0].key, &*passed.taints[0].effect),
             ("k", "NoExecute")
         );
-        assert_eq!(told.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
+        assert_eq!(passed.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
         let bare = node(serde_json::Value::Null, &json!({}));
         let exists = true;
         assert_eq!(

@@ -1,6 +1,6 @@
 //! When to list and when to watch, as client-go's reflector does
-//! (tools/cache/reflector.go). Pure: it is told what came of the last request and says which
-//! is the next.
+//! (tools/cache/reflector.go). Pure: it takes what came of the last request and says
+//! which is the next.
 //!
 //! ```text
 //!            listed                  ends, or cannot begin

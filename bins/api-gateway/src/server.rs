@@ -55,28 +55,19 @@ impl ApiObjects for Server {
         &self,
         _request: Request<v1::WatchApiServicesRequest>,
     ) -> Result<Response<Self::WatchApiServicesStream>, Status> {
-        let services = self.services.clone();
-        let changes = stream::once({
-            let services = services.clone();
-            async move { services.are_listed().await }
-        })
-        .flat_map(move |version| changes(services.hub.subscribe(), version))
-        .map(|change| {
-            let change = match change {
-                Change::Begin => ServiceEvent::SnapshotBegin(v1::SnapshotBegin {}),
-                Change::End(_) => ServiceEvent::SnapshotEnd(v1::SnapshotEnd {}),
-                Change::Gone(uid) => ServiceEvent::RemovedUid(uid),
-                Change::Object(object) => match service::service(&object) {
-                    Some(service) => ServiceEvent::Service(service),
-                    // It had an address, perhaps.
-                    None => ServiceEvent::RemovedUid(object.uid.clone()),
-                },
-            };
-            Ok(v1::ServiceChange {
-                change: Some(change),
-            })
+        let changes = watched(&self.services, |change| match change {
+            Change::Begin => ServiceEvent::SnapshotBegin(v1::SnapshotBegin {}),
+            Change::End(_) => ServiceEvent::SnapshotEnd(v1::SnapshotEnd {}),
+            Change::Gone(uid) => ServiceEvent::RemovedUid(uid),
+            Change::Object(object) => match service::service(&object) {
+                Some(service) => ServiceEvent::Service(service),
+                // It had an address, perhaps.
+                None => ServiceEvent::RemovedUid(object.uid.clone()),
+            },
         });
-        Ok(Response::new(Box::pin(changes)))
+        Ok(answers(changes.map(|change| v1::ServiceChange {
+            change: Some(change),
+        })))
     }
 
     async fn watch_api_pods(
@@ -93,13 +84,7 @@ impl ApiObjects for Server {
             from.get_or_insert(version);
             is_first
         });
-        let pods = self.pods.clone();
-        let of_pods = stream::once({
-            let pods = pods.clone();
-            async move { pods.are_listed().await }
-        })
-        .flat_map(move |version| changes(pods.hub.subscribe(), version))
-        .map(|event| match event {
+        let of_pods = watched(&self.pods, |change| match change {
             Change::Begin => PodMessage::SnapshotBegin(v1::ApiSnapshotBegin {}),
             Change::Object(object) => PodMessage::Pod(api_pod(&object, object.json())),
             Change::End(version) => PodMessage::SnapshotEnd(v1::ApiSnapshotEnd {
@@ -107,23 +92,19 @@ impl ApiObjects for Server {
             }),
             Change::Gone(uid) => PodMessage::RemovedPodUid(uid),
         });
-        let told = |node: Option<&Object>| PodMessage::Node(node::of(node));
+        let message = |node: Option<&Object>| PodMessage::Node(node::of(node));
         let nodes = self.nodes.clone();
         // Pods are judged by the Node, so it comes first.
         let first = stream::once(async move {
             nodes.are_listed().await;
             let node = nodes.hub.keys().first().and_then(|uid| nodes.get(uid));
-            told(node.as_deref())
+            message(node.as_deref())
         });
-        let of_node = node_changes(self.nodes.clone()).map(move |node| told(node.as_deref()));
-        let messages = first
-            .chain(stream::select(of_pods, of_node))
-            .map(|message| {
-                Ok(v1::WatchApiPodsResponse {
-                    message: Some(message),
-                })
-            });
-        Ok(Response::new(Box::pin(messages)))
+        let of_node = node_changes(&self.nodes).map(move |node| message(node.as_deref()));
+        let messages = first.chain(stream::select(of_pods, of_node));
+        Ok(answers(messages.map(|message| v1::WatchApiPodsResponse {
+            message: Some(message),
+        })))
     }
 }
 
@@ -135,13 +116,7 @@ impl ApiReports for Server {
         &self,
         _request: Request<v1::WatchApiReportsRequest>,
     ) -> Result<Response<Self::WatchApiReportsStream>, Status> {
-        let pods = self.pods.clone();
-        let of_pods = stream::once({
-            let pods = pods.clone();
-            async move { pods.are_listed().await }
-        })
-        .flat_map(move |version| changes(pods.hub.subscribe(), version))
-        .map(|event| match event {
+        let of_pods = watched(&self.pods, |change| match change {
             Change::Begin => ReportMessage::SnapshotBegin(v1::ApiSnapshotBegin {}),
             Change::Object(object) => {
                 ReportMessage::Pod(api_pod(&object, object.json_without_spec()))
@@ -151,14 +126,14 @@ impl ApiReports for Server {
             }),
             Change::Gone(uid) => ReportMessage::RemovedPodUid(uid),
         });
-        let of_node = node_changes(self.nodes.clone())
+        let of_node = node_changes(&self.nodes)
             .map(|node| ReportMessage::Node(node.map_or_else(Vec::new, |node| node.json())));
-        let messages = stream::select(of_pods, of_node).map(|message| {
-            Ok(v1::WatchApiReportsResponse {
+        let messages = stream::select(of_pods, of_node);
+        Ok(answers(messages.map(|message| {
+            v1::WatchApiReportsResponse {
                 message: Some(message),
-            })
-        });
-        Ok(Response::new(Box::pin(messages)))
+            }
+        })))
     }
 
     async fn report(
@@ -231,12 +206,28 @@ impl From<NotKnown> for Status {
     }
 }
 
-/// What a watcher is told.
+/// What a watcher receives.
 enum Change {
     Begin,
     Object(Arc<Object>),
     End(String),
     Gone(String),
+}
+
+fn answers<T: 'static>(messages: impl Stream<Item = T> + Send + 'static) -> Response<Answers<T>> {
+    Response::new(Box::pin(messages.map(Ok)))
+}
+
+/// Once all objects are listed, a snapshot of them, then what changes, each as `message` says.
+fn watched<T, F>(objects: &Objects, message: F) -> impl Stream<Item = T> + Send + use<T, F>
+where
+    F: FnMut(Change) -> T + Send,
+{
+    let hub = objects.hub.clone();
+    let objects = objects.clone();
+    stream::once(async move { objects.are_listed().await })
+        .flat_map(move |version| changes(hub.subscribe(), version))
+        .map(message)
 }
 
 /// The objects that are known, which were listed at `version`, and what changes.
@@ -259,25 +250,22 @@ fn changes(
 }
 
 /// The Node, once that is known, and whenever it changes; none where there is none.
-fn node_changes(nodes: Objects) -> impl Stream<Item = Option<Arc<Object>>> + Send {
-    stream::once({
-        let nodes = nodes.clone();
-        async move { nodes.are_listed().await }
-    })
-    .flat_map(move |version| changes(nodes.hub.subscribe(), version))
-    .scan(false, |has_node, event| {
-        let node = match event {
-            Change::Object(object) => {
-                *has_node = true;
-                Some(Some(object))
-            }
-            Change::Gone(_) => Some(None),
-            Change::End(_) if !*has_node => Some(None),
-            Change::Begin | Change::End(_) => None,
-        };
-        std::future::ready(Some(node))
-    })
-    .filter_map(std::future::ready)
+fn node_changes(nodes: &Objects) -> impl Stream<Item = Option<Arc<Object>>> + Send + use<> {
+    let changes = watched(nodes, |change| change);
+    changes
+        .scan(false, |has_node, change| {
+            let node = match change {
+                Change::Object(object) => {
+                    *has_node = true;
+                    Some(Some(object))
+                }
+                Change::Gone(_) => Some(None),
+                Change::End(_) if !*has_node => Some(None),
+                Change::Begin | Change::End(_) => None,
+            };
+            std::future::ready(Some(node))
+        })
+        .filter_map(std::future::ready)
 }
 
 fn api_pod(object: &Object, json: Vec<u8>) -> v1::ApiPod {

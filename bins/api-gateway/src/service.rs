@@ -1,4 +1,4 @@
-//! What is kept of a Service: what containers are told of it. Pure.
+//! What is kept of a Service: what the variables of containers say of it. Pure.
 
 use bulkhead_api::v1;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::object::Object;
 /// Selects those that have addresses of their own.
 pub(crate) const SELECTOR: &str = "spec.clusterIP%21%3DNone";
 
-/// Most ports that are told of one.
+/// Most ports of one that are passed on.
 const MAX_PORTS: usize = 500;
 
 #[derive(Default, Deserialize, Serialize)]
@@ -27,14 +27,14 @@ struct Port {
     protocol: String,
 }
 
-/// A Service without what is not told of it. A cluster may have ten thousand.
+/// A Service without what is not passed on of it. A cluster may have ten thousand.
 pub(crate) fn kept(object: Object) -> Object {
     let spec: Spec = serde_json::from_str(object.spec()).unwrap_or_default();
     let spec = serde_json::to_string(&spec).unwrap_or_default();
     object.with_spec_alone(spec)
 }
 
-/// A Service as containers are told of it; none if it has no address.
+/// A Service as it is passed on; none if it has no address.
 pub(crate) fn service(object: &Object) -> Option<v1::Service> {
     let spec: Spec = serde_json::from_str(object.spec()).ok()?;
     let has_address = !matches!(&*spec.cluster_ip, "" | "None") && !spec.ports.is_empty();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_kept_without_what_containers_are_not_told() {
+    fn a_service_is_kept_without_what_is_not_passed_on() {
         let object = |spec: serde_json::Value| {
             let json = json!({"metadata": {"uid": "u", "namespace": "d", "name": "web",
                 "resourceVersion": "7", "annotations": {"a": "b"}}, "spec": spec});
