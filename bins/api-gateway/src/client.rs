@@ -208,3 +208,6 @@ fn retry_after(response: &Response<Incoming>) -> Duration {
     let seconds = header.and_then(|it| it.to_str().ok()?.parse().ok());
     Duration::from_secs(seconds.unwrap_or(1)).min(MAX_RETRY_AFTER)
 }
+
+#[cfg(test)]
+mod tests;
