@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-/// The label that tells pods of one version of a template from others.
+/// The label that pods of one version of a template have in common.
 const HASH_LABEL: &str = "pod-template-hash";
 
 /// Pods of a Deployment that are more than wished during an update: a quarter.

@@ -34,7 +34,7 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(5);
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Lines = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
-/// The state, and who waits for changes of it.
+/// The state, and a signal of changes of it.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,

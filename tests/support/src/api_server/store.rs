@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_told_until_it_is_forgotten() {
+    fn what_changed_is_known_until_it_is_forgotten() {
         let mut store = Store::default();
         let mut new = pod(&mut store, "a");
         for count in 0..KEPT_CHANGES {
