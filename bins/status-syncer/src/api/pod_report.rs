@@ -96,6 +96,26 @@ fn end(held: &HeldPod) -> Report {
     Report::PodEnd(held.reference.clone())
 }
 
+/// When a report that the API server refused is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// At once: api-gateway has the pause that the API server asks for.
+    Now,
+    /// When all pods are looked at next.
+    Soon,
+    /// Much later, or when something is new.
+    Late,
+}
+
+/// See [`Again`]; by the HTTP status.
+pub(crate) fn again(code: u32) -> Again {
+    match code {
+        429 => Again::Now,
+        500.. => Again::Soon,
+        _ => Again::Late,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use pod::{PodDocument, PodSource};
@@ -218,5 +238,19 @@ mod tests {
             ..own
         };
         assert_eq!(named(next(&rejected, None, NODE)), "");
+    }
+
+    #[test]
+    fn a_report_is_made_again_at_once_where_the_api_server_had_too_much_to_do() {
+        for (code, expected) in [
+            (429, Again::Now),
+            (500, Again::Soon),
+            (504, Again::Soon),
+            (403, Again::Late),
+            (409, Again::Late),
+            (422, Again::Late),
+        ] {
+            assert_eq!(again(code), expected, "{code}");
+        }
     }
 }

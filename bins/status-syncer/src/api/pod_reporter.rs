@@ -17,7 +17,7 @@ use tonic::Code;
 use super::gateway::Gateway;
 use super::held::{HeldPod, HeldPods, News};
 use super::mirror::StaticPod;
-use super::pod_report::{self, NodeIdentity, Origin, OwnPod};
+use super::pod_report::{self, Again, NodeIdentity, Origin, OwnPod};
 use crate::command::Command;
 use crate::publication::{LocalReaders, PublishedPod};
 use crate::registry::KnownPods;
@@ -34,9 +34,6 @@ const MAX_REPORTS: usize = 32;
 
 /// HTTP status of a report about a pod that the API server no longer has.
 const NOT_FOUND: u32 = 404;
-
-/// HTTP status of a report for which the API server has no time.
-const TOO_MANY: u32 = 429;
 
 /// What came of a report of a pod.
 struct Reported {
@@ -277,9 +274,14 @@ impl Reporter {
                     tracing::warn!(uid, code, %reason, "the API server refused a report");
                 }
                 self.due.remove(&uid);
-                // What is too much, or goes wrong there, is tried again at the next tick.
-                if answer.code < 500 && answer.code != TOO_MANY {
-                    self.refused.insert(uid, Instant::now());
+                match pod_report::again(answer.code) {
+                    Again::Now => {
+                        self.due.insert(uid);
+                    }
+                    Again::Soon => {}
+                    Again::Late => {
+                        self.refused.insert(uid, Instant::now());
+                    }
                 }
             }
             // The gateway has seen it go, and says so.
