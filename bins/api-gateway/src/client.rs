@@ -160,7 +160,9 @@ impl Client {
         if let Some(open) = sender.as_ref().filter(|it| !it.is_closed()) {
             return Ok(open.clone());
         }
-        let new = self.address.connect().await?;
+        let connected = self.address.connect().await;
+        self.health.connects(connected.is_ok());
+        let new = connected?;
         *sender = Some(new.clone());
         Ok(new)
     }

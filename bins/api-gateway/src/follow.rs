@@ -49,7 +49,12 @@ impl Follower {
             };
             let random = self.random.random_range(0.0..=1.0);
             let wait = reflector.on(outcome, begin.elapsed(), random);
-            tokio::time::sleep(wait).await;
+            // Both are cancel-safe: they only wait. After a long outage the wait is long, and
+            // other requests find out before that the API server is there again.
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.health.comes_back() => {}
+            }
         }
     }
 

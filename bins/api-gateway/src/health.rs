@@ -6,6 +6,7 @@ use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use ipc::limits::truncate;
 use process::Lifecycle;
+use tokio::sync::watch;
 
 /// Longest error that is shown.
 const MAX_ERROR_BYTES: usize = 1 << 10;
@@ -16,6 +17,8 @@ pub(crate) struct Health {
     clock: WallClock,
     lifecycle: Lifecycle,
     state: Arc<Mutex<v1::GetApiConnectionResponse>>,
+    /// Whether the last attempt to connect succeeded.
+    reachable: watch::Sender<bool>,
 }
 
 impl Health {
@@ -34,6 +37,7 @@ impl Health {
             clock,
             lifecycle,
             state: Arc::new(Mutex::new(state)),
+            reachable: watch::Sender::new(true),
         };
         health.show(&health.lock());
         health
@@ -89,6 +93,21 @@ impl Health {
         is_new
     }
 
+    /// There was an attempt to connect.
+    pub(crate) fn connects(&self, succeeds: bool) {
+        self.reachable.send_replace(succeeds);
+    }
+
+    /// Waits until there is a connection again after there could be none. Cancel-safe: it
+    /// only waits.
+    pub(crate) async fn comes_back(&self) {
+        let mut reachable = self.reachable.subscribe();
+        for expected in [false, true] {
+            // The sender is here, so that this does not fail.
+            drop(reachable.wait_for(|is| *is == expected).await);
+        }
+    }
+
     /// It has said of which version it is.
     pub(crate) fn is_of_version(&self, version: String) {
         self.lock().version = version;
@@ -110,5 +129,36 @@ impl Health {
             _ => format!("{}: connected", state.server),
         };
         self.lifecycle.set_status(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[test]
+    fn only_a_server_that_could_not_be_reached_comes_back() {
+        let lifecycle = Lifecycle::unsupervised(CancellationToken::new());
+        let health = Health::new("s", None, WallClock::system(), lifecycle);
+        for (attempts, expected) in [
+            (vec![], None),
+            (vec![true], None),
+            (vec![false], None),
+            (vec![true, false, false, true], Some(())),
+        ] {
+            let mut back = Box::pin(health.comes_back());
+            assert_eq!(back.as_mut().now_or_never(), None);
+            let mut came_back = None;
+            for succeeds in attempts.clone() {
+                health.connects(succeeds);
+                came_back = back.as_mut().now_or_never();
+            }
+            assert_eq!(came_back, expected, "{attempts:?}");
+            drop(back);
+            health.connects(true);
+        }
     }
 }
