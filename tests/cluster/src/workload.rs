@@ -13,13 +13,15 @@ pub fn web_template(app: &str) -> Value {
     template
 }
 
-/// A pod's template: one container with these words, without a token.
+/// A pod's template: one container with these words, without a token. It uses the node's DNS:
+/// of a pod that asks for the cluster's, a node without one reports so.
 #[must_use]
 pub fn template(app: &str, words: &[&str]) -> Value {
     json!({
         "metadata": {"labels": {"app": app}},
         "spec": {
             "automountServiceAccountToken": false,
+            "dnsPolicy": "Default",
             "terminationGracePeriodSeconds": 5,
             "containers": [{"name": "app", "image": TESTAPP, "args": words}],
         },
