@@ -212,6 +212,16 @@ fn shares(before: &[Usage], after: &[Usage]) -> String {
     shares.collect::<Vec<_>>().join(", ")
 }
 
+/// From the begin of so many pods by direct calls, `at_a_time`, until the last one runs.
+pub(crate) fn last_by_direct_calls(
+    world: &World,
+    what: &str,
+    pods: usize,
+    at_a_time: usize,
+) -> Result<Duration> {
+    Ok(by_direct_calls(world, what, pods, at_a_time)?.last)
+}
+
 fn by_direct_calls(world: &World, what: &str, pods: usize, at_a_time: usize) -> Result<Burst> {
     let names = names(&format!("direct-{what}"), pods);
     processes::until_machine_is_quiet()?;

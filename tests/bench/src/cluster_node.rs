@@ -12,11 +12,17 @@ use cluster::{Cluster, ControlPlane, Grace};
 use serde_json::Value;
 use test_support::wait::{pause_for, wait_for_every};
 
+use crate::burst;
 use crate::processes::{self, Usage};
 use crate::statistics::{Row, Samples};
+use crate::world::World;
 
 /// Pods that start at once.
 const AT_ONCE: u64 = 20;
+const ROUNDS: usize = 3;
+
+/// Pods that direct calls start at a time: what is fastest on two processors.
+const DIRECT_CALLS: usize = 4;
 
 /// Time for what the last pods left to do, and over which the idle node is watched.
 const SETTLE: Duration = Duration::from_secs(60);
@@ -69,6 +75,12 @@ pub(crate) fn measure(repetitions: usize) -> Result<Vec<Row>> {
             "<= 0.5",
         ),
         Row::against(
+            "cluster: 20 pods at once, all Running, against direct calls",
+            &own.at_once,
+            &directly()?,
+            "<= 1.5",
+        ),
+        Row::against(
             "cluster: DELETE -> gone, against a kubelet",
             &own.end,
             &of_kubelet.end,
@@ -78,6 +90,23 @@ pub(crate) fn measure(repetitions: usize) -> Result<Vec<Row>> {
         Row::text("cluster: all requests", &format!("{by_verb:?}"), ""),
     ];
     Ok([rows, idle].concat())
+}
+
+/// As many pods at once by direct calls of the runtime.
+fn directly() -> Result<Samples> {
+    let world = World::create()?;
+    let pods = usize::try_from(AT_ONCE)?;
+    let mut samples = Samples::default();
+    for round in 0..ROUNDS {
+        let what = format!("at-once-{round}");
+        samples.push(burst::last_by_direct_calls(
+            &world,
+            &what,
+            pods,
+            DIRECT_CALLS,
+        )?);
+    }
+    Ok(samples)
 }
 
 /// A node of a cluster without pods.
@@ -124,7 +153,7 @@ fn measure_one(plane: &ControlPlane, repetitions: usize) -> Result<Measured> {
             measured.requests.insert(life.requests);
         }
     }
-    for round in 0..3 {
+    for round in 0..ROUNDS {
         let app = format!("many-{round}");
         plane.apply(&deployment(&app, AT_ONCE))?;
         let pods = until(plane, &app, usize::try_from(AT_ONCE)?)?;
