@@ -30,7 +30,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build_transport(false)
         .codec_path("crate::codec::Codec")
         // Their Debug would print secrets; ours is in `secrets.rs`.
-        .skip_debug(["bulkhead.v1.ObjectValue", "bulkhead.v1.PullCredential"])
+        .skip_debug([
+            "bulkhead.v1.ObjectValue",
+            "bulkhead.v1.OpenSessionResponse",
+            "bulkhead.v1.PullCredential",
+            "bulkhead.v1.ReviewTokenRequest",
+        ])
         .compile_fds(descriptors)?;
     Ok(())
 }

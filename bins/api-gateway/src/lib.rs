@@ -4,6 +4,7 @@
 //! ```text
 //!  API server --- watches --> follow --> objects --> server --> config-sourcer, status-syncer
 //!             <-- requests -- client <-- reports <-- server <-- status-syncer
+//!             <-- requests -- client <-- reviews <------------- node-api
 //! ```
 //!
 //! - `reflector`: when to list and when to watch (pure);
@@ -12,6 +13,8 @@
 //! - `object`: what is looked at of an object (pure); `objects`: those that are known;
 //! - `service`: what is kept of a Service (pure);
 //! - `report`: which request a report is, if it is one that this node may make (pure);
+//! - `review`: which request a review is, and what its answer says (pure); `reviews`: its
+//!   service;
 //! - `pace`: how many requests a second are made (pure);
 //! - `tls`, `connection` and `client`: the way to the API server;
 //! - `health`: how it stands, for people;
@@ -31,6 +34,8 @@ mod objects;
 mod pace;
 mod reflector;
 mod report;
+mod review;
+mod reviews;
 mod server;
 mod service;
 mod shell;

@@ -18,6 +18,8 @@ pub(crate) enum Lane {
     Status,
     /// Of events.
     Event,
+    /// Of reviews, for which a caller of node-api waits.
+    Review,
     /// All others.
     Other,
 }
@@ -27,6 +29,7 @@ pub(crate) enum Lane {
 pub(crate) struct Paces {
     status: Pace,
     event: Pace,
+    review: Pace,
     other: Pace,
 }
 
@@ -37,6 +40,7 @@ impl Paces {
             Lane::Lease => None,
             Lane::Status => Some(&mut self.status),
             Lane::Event => Some(&mut self.event),
+            Lane::Review => Some(&mut self.review),
             Lane::Other => Some(&mut self.other),
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bulkhead_api::v1::api_connection_server::ApiConnectionServer;
 use bulkhead_api::v1::api_objects_server::ApiObjectsServer;
 use bulkhead_api::v1::api_reports_server::ApiReportsServer;
+use bulkhead_api::v1::api_reviews_server::ApiReviewsServer;
 use clock::WallClock;
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use node_config::NodeConfig;
@@ -21,11 +22,15 @@ use crate::health::Health;
 use crate::kind::Kind;
 use crate::objects::Objects;
 use crate::pace::Lane;
+use crate::reviews::Reviews;
 use crate::server::Server;
 use crate::tls::{self, TlsError};
 
 /// Largest request that is only a question.
 const MAX_QUESTION_BYTES: usize = 4096;
+
+/// Largest question about a user: its groups and what else is known of it.
+const MAX_REVIEW_BYTES: usize = 256 << 10;
 
 /// How often the API server is asked for its version, which an upgrade changes.
 const VERSION_PERIOD: std::time::Duration = std::time::Duration::from_secs(600);
@@ -189,10 +194,16 @@ fn routes(server: Server) -> Routes {
     let reports = ApiReportsServer::new(server.clone())
         .max_decoding_message_size(MAX_POD_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_POD_MESSAGE_BYTES);
+    let reviews = Reviews {
+        node_name: Arc::clone(&server.node_name),
+        requests: Arc::clone(&server.requests),
+    };
+    let reviews = ApiReviewsServer::new(reviews).max_decoding_message_size(MAX_REVIEW_BYTES);
     let connection = ApiConnectionServer::new(server)
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_POD_MESSAGE_BYTES);
     Routes::new(objects)
         .add_service(reports)
+        .add_service(reviews)
         .add_service(connection)
 }

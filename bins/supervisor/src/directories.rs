@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use node_config::{
-    ApiServer, CredentialProviders, NODE_CONFIG_FILE, NodeConfig, url_without_secrets,
+    ApiServer, CredentialProviders, NODE_CONFIG_FILE, NodeConfig, NodeServer, url_without_secrets,
 };
 use topology::{Identities, PROCESSES, Process, row};
 use trusted_path::PathError;
@@ -152,6 +152,9 @@ fn config_of(config: &NodeConfig, process: Process) -> NodeConfig {
     }
     if process != Process::ApiGateway {
         own.api_server = config.api_server.as_ref().map(ApiServer::without_secrets);
+    }
+    if process != Process::NodeApi {
+        own.node_server = config.node_server.as_ref().map(NodeServer::without_secrets);
     }
     own
 }

@@ -13,7 +13,7 @@ use config_files::{credential_providers, kubeconfig};
 use nix::sys::resource::{Resource, getrlimit};
 use node_config::{
     ContainerRuntimeEndpoint, CredentialProviders, DirectoryLayout, EndpointError,
-    NODE_CONFIG_FILE, NodeConfig, ReadError,
+    NODE_CONFIG_FILE, NodeConfig, NodeServer, ReadError,
 };
 use topology::{Identities, Process};
 
@@ -116,6 +116,15 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     if let Some(path) = optional("--kubeconfig", flags.kubeconfig.as_deref())? {
         let read = kubeconfig::read(&path);
         node.api_server = Some(read.map_err(|error| Failure::Configuration(Box::new(error)))?);
+    }
+    // Nobody would say who asks, and what it may.
+    if node.api_server.is_none()
+        && node
+            .node_server
+            .as_ref()
+            .is_some_and(NodeServer::asks_reviews)
+    {
+        node.node_server = None;
     }
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })

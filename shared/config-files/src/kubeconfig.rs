@@ -3,8 +3,6 @@
 //! the node proves who it is are supported or refused; of contexts that are not the current
 //! one nothing is judged.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use node_config::{ApiCredential, ApiServer};
@@ -13,14 +11,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::document::{self, ConfigFileError, Kind};
+use crate::pem_file;
 
 const KIND: Kind = Kind {
     api_version: "v1",
     kind: "Config",
 };
-
-/// Largest file with certificates or a key: a bundle of authorities has some KiB each.
-const MAX_PEM_BYTES: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 struct Kubeconfig {
@@ -171,7 +167,7 @@ fn pem(
         }
         (None, Some(file)) => {
             let path = directory.join(file);
-            read_bounded(&path)
+            pem_file::read(&path)
                 .map_err(|error| fault(field, format!("{}: {error}", path.display())))
         }
         (None, None) => Err(fault(
@@ -179,14 +175,6 @@ fn pem(
             format!("is required, or {field}-data: other ways are not supported yet"),
         )),
     }
-}
-
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?
-        .take(MAX_PEM_BYTES)
-        .read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod fields;
 mod image_verification;
 mod memory_qos;
 mod node_object;
+mod node_server;
 mod node_shutdown;
 mod problem;
 mod settings;
@@ -150,13 +151,25 @@ impl KubeletConfig {
         // Headers may have a password in them.
         document::typed(supported, |field| field.starts_with("staticPodURLHeader"))
             .map_err(|(field, reason)| WrongValue { field, reason })
-            .and_then(|settings: Settings| settings.apply(config, cores, &mut warnings))
+            .and_then(|settings: Settings| {
+                settings.apply(config, cores, &mut warnings)?;
+                config.node_server = settings.node_server(self.shown())?;
+                Ok(())
+            })
             .map_err(|wrong| KubeletConfigError::Value {
                 place: self.place(&wrong.field),
                 field: wrong.field,
                 reason: wrong.reason,
             })?;
         Ok(warnings)
+    }
+
+    /// What of it everybody may see.
+    fn shown(&self) -> Map<String, Value> {
+        let mut fields = self.fields.clone();
+        // Headers may have a password in them.
+        fields.remove("staticPodURLHeader");
+        fields
     }
 
     /// Where a field came from: the file that gave it last, or gave what it is in; all of

@@ -3,6 +3,7 @@
 //! `node_config::NodeConfig` of them, which is all that the other processes read.
 
 mod document;
+mod pem_file;
 
 pub mod bulkhead;
 pub mod credential_providers;

@@ -16,6 +16,7 @@ use crate::api_server::ApiServer;
 use crate::credential_providers::CredentialProviders;
 use crate::image_verification::ImageVerification;
 use crate::node_object::NodeObjectSettings;
+use crate::node_server::NodeServer;
 
 use crate::user_namespaces::UserNamespaceSettings;
 
@@ -356,6 +357,8 @@ pub struct NodeConfig {
     pub logs: LogSettings,
     /// How the Node is registered and reported.
     pub node_object: NodeObjectSettings,
+    /// What it serves over the network; absent where it does not.
+    pub node_server: Option<NodeServer>,
     /// `nodeLabels` for admission: `kubernetes.io/hostname`, os, arch and what
     /// `--node-labels` adds.
     pub node_labels: BTreeMap<String, String>,
@@ -420,6 +423,7 @@ impl NodeConfig {
                 .into(),
             node_name,
             node_object: NodeObjectSettings::default(),
+            node_server: None,
             node_ip: None,
             directories,
             uid_base: None,
@@ -479,6 +483,7 @@ impl NodeConfig {
         match process {
             Process::CredentialProvider => self.credential_providers.is_some(),
             Process::ApiGateway => self.api_server.is_some(),
+            Process::NodeApi => self.node_server.is_some(),
             _ => true,
         }
     }

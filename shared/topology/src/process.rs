@@ -24,6 +24,8 @@ pub enum Process {
     CredentialProvider,
     /// The only one that talks to the API server.
     ApiGateway,
+    /// What the node serves over the network: logs, sessions, statistics.
+    NodeApi,
 }
 
 /// File name, below `<run-dir>`, of what the machine does not give the services of the bundle,
@@ -46,9 +48,9 @@ impl Process {
     ];
 
     /// All of them, in the order in which the supervisor starts them: those of every node,
-    /// credential-provider where the node's configuration names any program for it, and
-    /// api-gateway where it names an API server.
-    pub const ALL: [Process; 9] = [
+    /// credential-provider where the node's configuration names any program for it,
+    /// api-gateway where it names an API server, and node-api where that says who may do what.
+    pub const ALL: [Process; 10] = [
         Process::Supervisor,
         Process::PodWorkerPool,
         Process::StatusSyncer,
@@ -58,6 +60,7 @@ impl Process {
         Process::SyncLoop,
         Process::CredentialProvider,
         Process::ApiGateway,
+        Process::NodeApi,
     ];
 
     /// Name of the process, its binary, its socket and its state directory.
@@ -73,6 +76,7 @@ impl Process {
             Process::SyncLoop => "sync-loop",
             Process::CredentialProvider => "credential-provider",
             Process::ApiGateway => "api-gateway",
+            Process::NodeApi => "node-api",
         }
     }
 

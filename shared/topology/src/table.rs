@@ -36,6 +36,7 @@ const PROGRAM_VARIABLES: &[&str] = &[
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
+const NODE_API: Caller = Caller::Process(Process::NodeApi);
 
 const fn read(place: Place, reason: &'static str) -> PlaceRow {
     let access = Access::Read;
@@ -261,8 +262,13 @@ pub const PROCESSES: &[ProcessRow] = &[
                 budget: STREAM,
             },
             ServiceRow {
+                service: "bulkhead.v1.Sessions",
+                callers: &[NODE_API, Caller::Operator],
+                budget: PEOPLE,
+            },
+            ServiceRow {
                 service: "bulkhead.v1.ContainerLogs",
-                callers: &[Caller::Operator],
+                callers: &[NODE_API, Caller::Operator],
                 budget: PEOPLE,
             },
             ServiceRow {
@@ -272,7 +278,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
             ServiceRow {
                 service: "bulkhead.v1.Usage",
-                callers: &[Caller::Operator],
+                callers: &[NODE_API, Caller::Operator],
                 budget: PEOPLE,
             },
         ],
@@ -314,7 +320,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
             ServiceRow {
                 service: "bulkhead.v1.Statuses",
-                callers: &[Caller::Operator],
+                callers: &[NODE_API, Caller::Operator],
                 budget: PEOPLE,
             },
         ],
@@ -471,7 +477,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         sight: Sight::Listed,
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
-            callers: &[Caller::Operator],
+            callers: &[NODE_API, Caller::Operator],
             budget: PEOPLE,
         }],
         backoff_cap: Duration::from_secs(10),
@@ -562,6 +568,11 @@ pub const PROCESSES: &[ProcessRow] = &[
                 ),
             },
             ServiceRow {
+                service: "bulkhead.v1.ApiReviews",
+                callers: &[NODE_API],
+                budget: budget(32, "one for each caller that is new or comes back"),
+            },
+            ServiceRow {
                 service: "bulkhead.v1.ApiConnection",
                 callers: &[Caller::Operator],
                 budget: PEOPLE,
@@ -574,6 +585,38 @@ pub const PROCESSES: &[ProcessRow] = &[
         cpu_weight: 100,
         io_weight: 100,
         oom_score_adj: -980,
+    },
+    ProcessRow {
+        process: Process::NodeApi,
+        job: "serves the node over the network: logs, commands, port-forwarding, statistics; only where somebody says who may",
+        user: "bulkhead-node-api",
+        static_id: 60_809,
+        root: false,
+        capabilities: &[],
+        has_secrets: true,
+        environment: &[],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to reach pod-worker-pool, sync-loop, status-syncer and api-gateway, and tell \
+                 that it lives",
+            ),
+            write(Place::OwnState, "to keep the certificate that it made"),
+        ],
+        needs: &[(
+            Need::Internet,
+            "to serve the node's address, and reach the runtime's sessions",
+        )],
+        namespaces: WITH_NETWORK,
+        sight: Sight::Listed,
+        services: &[],
+        backoff_cap: Duration::from_secs(10),
+        // Some 100 sessions, and what clients without credentials may take.
+        memory_max_bytes: 96 * MIB,
+        tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 50,
+        oom_score_adj: -900,
     },
 ];
 

@@ -214,7 +214,7 @@ fn the_table_names_exactly_the_services_of_the_protocol() {
 #[test]
 fn every_method_states_its_contract_and_its_callers() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/bulkhead/v1");
-    for row in PROCESSES {
+    for row in PROCESSES.iter().filter(|row| !row.services.is_empty()) {
         let file = format!("{root}/{}.proto", row.process.name().replace('-', "_"));
         let text = std::fs::read_to_string(&file).unwrap();
         let mut comment = Vec::new();

@@ -59,6 +59,6 @@ impl v1::usage_server::Usage for Service {
             Status::deadline_exceeded(format!("the runtime gave no answer within {seconds} s"))
         };
         let pods = pods.map_err(late)??;
-        Ok(Response::new(v1::UsageReport { pods }))
+        Ok(Response::new(v1::UsageReport { pods, node: None }))
     }
 }

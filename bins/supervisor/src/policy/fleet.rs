@@ -17,7 +17,8 @@ use super::machine::{Action, Event, Machine, State};
 
 /// The order of a stop: sources of work first, then who carries it out, then who
 /// reports. Containers keep running.
-pub const STOP_ORDER: [Process; 8] = [
+pub const STOP_ORDER: [Process; 9] = [
+    Process::NodeApi,
     Process::ConfigSourcer,
     Process::Prober,
     Process::Pleg,

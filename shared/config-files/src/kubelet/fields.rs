@@ -40,7 +40,7 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
     }
 }
 
-const NO_SERVER: &str = "not supported yet: there is no node API server";
+const NO_SERVER: &str = "not supported yet by node-api";
 const NO_CLUSTER: &str = "not supported yet for nodes of a cluster";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
 const NO_EFFECT: &str = "has no effect here";
@@ -90,27 +90,27 @@ pub const FIELDS: &[Field] = &[
         "not supported yet: each request has its own time limit",
     ),
     // The node API server.
-    ignored("enableServer", NO_SERVER),
-    ignored("address", NO_SERVER),
-    ignored("port", NO_SERVER),
+    applied("enableServer"),
+    applied("address"),
+    applied("port"),
     ignored("readOnlyPort", NO_SERVER),
-    ignored("healthzPort", NO_SERVER),
-    ignored("healthzBindAddress", NO_SERVER),
-    ignored("tlsCertFile", NO_SERVER),
-    ignored("tlsPrivateKeyFile", NO_SERVER),
+    applied("healthzPort"),
+    applied("healthzBindAddress"),
+    applied("tlsCertFile"),
+    applied("tlsPrivateKeyFile"),
     ignored("tlsCipherSuites", NO_SERVER),
     ignored("tlsCurvePreferences", NO_SERVER),
-    ignored("tlsMinVersion", NO_SERVER),
+    applied("tlsMinVersion"),
     ignored("serverTLSBootstrap", NO_SERVER),
-    ignored("authentication", NO_SERVER),
-    ignored("authorization", NO_SERVER),
-    ignored("enableDebuggingHandlers", NO_SERVER),
+    applied("authentication"),
+    applied("authorization"),
+    applied("enableDebuggingHandlers"),
     ignored("enableContentionProfiling", NO_SERVER),
     ignored("enableProfilingHandler", NO_SERVER),
     ignored("enableDebugFlagsHandler", NO_SERVER),
     ignored("enableSystemLogHandler", NO_SERVER),
     ignored("enableSystemLogQuery", NO_SERVER),
-    ignored("streamingConnectionIdleTimeout", NO_SERVER),
+    applied("streamingConnectionIdleTimeout"),
     ignored("showHiddenMetricsForVersion", NO_SERVER),
     // The cluster.
     ignored("rotateCertificates", NO_CLUSTER),

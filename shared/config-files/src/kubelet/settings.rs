@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use node_config::{
     CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, LogSettings, NodeConfig,
+    NodeServer,
 };
 use pod::sysctl::SysctlNamespace;
 use pod::{Quantity, sysctl};
@@ -17,7 +18,7 @@ use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
 use super::problem::{Applied, Warning, WrongValue, refused};
 use super::user_namespaces;
-use super::{image_verification, memory_qos, node_object, node_shutdown};
+use super::{image_verification, memory_qos, node_object, node_server, node_shutdown};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -35,7 +36,14 @@ const MAX_DNS_SERVERS: usize = 3;
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// Fields with a path that is relative to the file that names it.
-const RELATIVE_PATHS: [&str; 3] = ["staticPodPath", "resolvConf", "podLogsDir"];
+const RELATIVE_PATHS: [&str; 6] = [
+    "staticPodPath",
+    "resolvConf",
+    "podLogsDir",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
+    "authentication.x509.clientCAFile",
+];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -118,6 +126,20 @@ pub(super) struct Settings {
     node_status_report_frequency: Option<GoDuration>,
     node_lease_duration_seconds: i32,
     node_status_max_images: Option<i32>,
+    enable_server: Option<bool>,
+    address: String,
+    port: i32,
+    healthz_bind_address: String,
+    healthz_port: Option<i32>,
+    tls_cert_file: String,
+    tls_private_key_file: String,
+    tls_min_version: String,
+    #[serde(deserialize_with = "node_server::object")]
+    authentication: node_server::Authentication,
+    #[serde(deserialize_with = "node_server::object")]
+    authorization: node_server::GivenAuthorization,
+    enable_debugging_handlers: Option<bool>,
+    streaming_connection_idle_timeout: Option<GoDuration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -135,7 +157,7 @@ fn has_prefix(url: &str, scheme: &str) -> bool {
 /// Makes paths that are relative to the file absolute, before files are merged.
 pub(super) fn resolve_paths(object: &mut Map<String, Value>, directory: &Path) {
     for name in RELATIVE_PATHS {
-        if let Some(Value::String(path)) = object.get_mut(name)
+        if let Some(Value::String(path)) = at(object, name)
             && !path.is_empty()
             && let Some(joined) = directory.join(&*path).to_str()
         {
@@ -144,9 +166,17 @@ pub(super) fn resolve_paths(object: &mut Map<String, Value>, directory: &Path) {
     }
 }
 
+/// The value at a path of names with dots between.
+fn at<'a>(object: &'a mut Map<String, Value>, path: &str) -> Option<&'a mut Value> {
+    match path.split_once('.') {
+        Some((first, rest)) => at(object.get_mut(first)?.as_object_mut()?, rest),
+        None => object.get_mut(path),
+    }
+}
+
 impl Settings {
     pub(super) fn apply(
-        self,
+        &self,
         config: &mut NodeConfig,
         cores: u32,
         warnings: &mut Vec<Warning>,
@@ -180,6 +210,29 @@ impl Settings {
         self.shutdown().apply(&mut config.shutdown)?;
         self.node_object().apply(&mut config.node_object)?;
         self.apply_logs(&mut config.logs)
+    }
+
+    /// The node's own server; none where it is off.
+    pub(super) fn node_server(
+        &self,
+        configuration: Map<String, Value>,
+    ) -> Result<Option<NodeServer>, WrongValue> {
+        let given = node_server::Given {
+            enabled: self.enable_server,
+            address: &self.address,
+            port: self.port,
+            health_address: &self.healthz_bind_address,
+            health_port: self.healthz_port,
+            certificate_file: &self.tls_cert_file,
+            key_file: &self.tls_private_key_file,
+            min_version: &self.tls_min_version,
+            authentication: &self.authentication,
+            authorization: &self.authorization,
+            debugging_handlers: self.enable_debugging_handlers,
+            stream_idle_timeout: self.streaming_connection_idle_timeout,
+            configuration,
+        };
+        given.server()
     }
 
     fn node_object(&self) -> node_object::Given<'_> {

@@ -34,12 +34,14 @@ fn defaults() -> NodeConfig {
     NodeConfig::with_defaults("node", directories)
 }
 
-/// What a configuration with these fields comes to, and what is warned of.
+/// What a configuration with these fields comes to, but for the node's own server, and what
+/// is warned of.
 pub(super) fn apply(body: &str) -> Result<(NodeConfig, Vec<Warning>), String> {
     let text = format!("{HEADER}{body}");
     let mut config = defaults();
     let parsed = KubeletConfig::parse(Path::new(PATH), &text);
     let warnings = parsed.and_then(|parsed| parsed.apply(&mut config, 4));
+    config.node_server = None;
     match warnings {
         Ok(warnings) => Ok((config, warnings)),
         Err(error) => Err(error.to_string()),
@@ -50,6 +52,21 @@ fn applied(body: &str) -> NodeConfig {
     let (config, warnings) = apply(body).unwrap();
     assert_eq!(warnings, [], "{body}");
     config
+}
+
+#[test]
+fn the_nodes_own_server_shows_the_configuration_without_what_may_be_secret() {
+    let text = format!(
+        "{HEADER}port: 10260\nmaxPods: 7\nstaticPodURL: http://h\n\
+         staticPodURLHeader: {{Authorization: [a]}}\n"
+    );
+    let mut config = defaults();
+    let parsed = KubeletConfig::parse(Path::new(PATH), &text).unwrap();
+    parsed.apply(&mut config, 4).unwrap();
+    let server = config.node_server.unwrap();
+    assert_eq!(server.address.port(), 10260);
+    let shown: Vec<&str> = server.configuration.keys().map(|key| &**key).collect();
+    assert_eq!(shown, ["maxPods", "port", "staticPodURL"]);
 }
 
 #[test]
