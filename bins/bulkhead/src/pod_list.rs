@@ -264,7 +264,7 @@ async fn statuses(connection: &Connection) -> Result<Vec<v1::PodStatusEntry>, Fa
     let messages = connection
         .list(process, DEADLINE, || {
             let mut client = client.clone();
-            let request = v1::ListPodStatusesRequest { watch: false };
+            let request = v1::ListPodStatusesRequest::default();
             async move { client.list_pod_statuses(request).await }
         })
         .await?;

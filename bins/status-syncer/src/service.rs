@@ -147,7 +147,7 @@ impl Statuses for Service {
         &self,
         request: Request<v1::ListPodStatusesRequest>,
     ) -> Result<Response<Self::ListPodStatusesStream>, Status> {
-        let watch = request.into_inner().watch;
+        let v1::ListPodStatusesRequest { watch, pod: wanted } = request.into_inner();
         let answer = |message| v1::ListPodStatusesResponse {
             message: Some(message),
         };
@@ -158,6 +158,12 @@ impl Statuses for Service {
                 StateEvent::SnapshotBegin => None,
                 StateEvent::Item(_, pod) => {
                     let identity = pod.document.identity();
+                    let is_wanted = wanted.as_ref().is_none_or(|wanted| {
+                        wanted.namespace == identity.namespace() && wanted.name == identity.name()
+                    });
+                    if !is_wanted {
+                        return std::future::ready(None);
+                    }
                     let awaited = awaited.text(identity.namespace(), identity.name());
                     Some(StatusMessage::Entry(v1::PodStatusEntry {
                         awaited_report: awaited,

@@ -204,7 +204,7 @@ impl Node {
         let mut stream = ipc::call(PATIENCE, || async {
             client
                 .clone()
-                .list_pod_statuses(v1::ListPodStatusesRequest { watch: false })
+                .list_pod_statuses(v1::ListPodStatusesRequest::default())
                 .await
         })
         .await
@@ -331,7 +331,10 @@ async fn a_watch_sees_changes_and_removals() {
     let node = Node::start().await;
     let mut watch = node
         .reader()
-        .list_pod_statuses(v1::ListPodStatusesRequest { watch: true })
+        .list_pod_statuses(v1::ListPodStatusesRequest {
+            watch: true,
+            pod: None,
+        })
         .await
         .unwrap()
         .into_inner();

@@ -399,16 +399,21 @@ pub enum ReadError {
     },
 }
 
+/// As Go calls it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 impl NodeConfig {
     /// The configuration of a node with the kubelet's defaults.
     #[must_use]
     pub fn with_defaults(node_name: impl Into<String>, directories: DirectoryLayout) -> NodeConfig {
         let node_name = node_name.into().to_lowercase();
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
+        let architecture = architecture();
         let node_labels = [
             ("kubernetes.io/hostname", node_name.as_str()),
             ("kubernetes.io/os", "linux"),

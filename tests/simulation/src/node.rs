@@ -331,7 +331,7 @@ impl Drop for SimulatedNode {
 /// The pods of one list that came whole.
 async fn list(mut client: StatusesClient<Channel>) -> Result<Response<Vec<v1::Pod>>, Status> {
     use v1::list_pod_statuses_response::Message;
-    let request = v1::ListPodStatusesRequest { watch: false };
+    let request = v1::ListPodStatusesRequest::default();
     let mut stream = client.list_pod_statuses(request).await?.into_inner();
     let mut pods = Vec::new();
     while let Some(answer) = stream.message().await? {

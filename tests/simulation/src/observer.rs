@@ -157,7 +157,10 @@ async fn watch(client: StatusesClient<ipc::Channel>, clock: WallClock, seen: Arc
     let mut statuses = ipc::subscribe("pod statuses", move || {
         let mut client = client.clone();
         async move {
-            let request = v1::ListPodStatusesRequest { watch: true };
+            let request = v1::ListPodStatusesRequest {
+                watch: true,
+                pod: None,
+            };
             client.list_pod_statuses(request).await
         }
     });

@@ -243,7 +243,7 @@ async fn to_its_end<T>(response: Response<Streaming<T>>) -> std::result::Result<
 async fn list(
     mut client: StatusesClient<Channel>,
 ) -> std::result::Result<Response<Vec<Vec<u8>>>, Status> {
-    let request = v1::ListPodStatusesRequest { watch: false };
+    let request = v1::ListPodStatusesRequest::default();
     let mut stream = client.list_pod_statuses(request).await?.into_inner();
     let mut pods = Vec::new();
     while let Some(answer) = stream.message().await? {

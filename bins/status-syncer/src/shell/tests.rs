@@ -108,7 +108,7 @@ impl Node {
     async fn published(&self) -> usize {
         let network = self.hub.network_of_operator();
         let mut stream = StatusesClient::new(network.channel(Process::StatusSyncer))
-            .list_pod_statuses(v1::ListPodStatusesRequest { watch: false })
+            .list_pod_statuses(v1::ListPodStatusesRequest::default())
             .await
             .unwrap()
             .into_inner();
