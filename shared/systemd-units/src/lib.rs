@@ -81,7 +81,8 @@ fn target() -> UnitFile {
     let mut wanted = [LOOPBACK, PREPARE].map(str::to_owned).to_vec();
     for row in supervised() {
         wanted.push(socket_name(row.process));
-        if is_on_every_node(row) {
+        // Others are started by their first caller.
+        if is_on_every_node(row) || row.services.is_empty() {
             wanted.push(service_name(row.process));
         }
     }

@@ -158,12 +158,9 @@ fn units_refuse_from_outside_what_nobody_connects_to() {
             _ => service::service(row),
         };
         let expected = match row.process {
-            Process::Supervisor
-            | Process::Prober
-            | Process::ConfigSourcer
-            | Process::ApiGateway => vec![&*refused],
             // Its programs may ask for credentials where clouds have them.
             Process::CredentialProvider => vec![],
+            _ if row.needs(topology::Need::Internet) => vec![&*refused],
             _ => vec!["any"],
         };
         assert_eq!(values(&text, "IPAddressDeny"), expected, "{}", row.process);

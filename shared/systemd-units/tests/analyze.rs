@@ -15,7 +15,7 @@ use topology::Process;
 /// Most exposure of each service, times ten: systemd-analyze(1), `security`. Mounts of its
 /// own, which most of what is left asks for, nobody can have who mounts what pods see:
 /// pod-worker-pool, and the supervisor that starts it.
-const EXPOSURE_MAX: [(Process, u32); 9] = [
+const EXPOSURE_MAX: [(Process, u32); 10] = [
     (Process::SyncLoop, 5),
     (Process::Pleg, 5),
     (Process::StatusSyncer, 5),
@@ -23,6 +23,7 @@ const EXPOSURE_MAX: [(Process, u32); 9] = [
     (Process::ConfigSourcer, 15),
     (Process::CredentialProvider, 15),
     (Process::ApiGateway, 15),
+    (Process::NodeApi, 15),
     (Process::PodWorkerPool, 37),
     (Process::Supervisor, 54),
 ];

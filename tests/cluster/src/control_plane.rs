@@ -67,6 +67,8 @@ impl ControlPlane {
         for (name, user, group) in [
             ("admin", "admin", "system:masters"),
             ("node", &user_of_node, "system:nodes"),
+            // As the API server shows itself to nodes.
+            ("kubelet-client", "kube-apiserver", "system:masters"),
         ] {
             authority.issue(name, user, Some(group), &[])?;
             authority.kubeconfig(name)?;
@@ -105,6 +107,12 @@ impl ControlPlane {
     #[must_use]
     pub fn node_kubeconfig(&self) -> String {
         self.path("node.kubeconfig").to_string_lossy().into_owned()
+    }
+
+    /// Whom the node has to believe who its clients are.
+    #[must_use]
+    pub fn client_authority(&self) -> PathBuf {
+        self.path("ca.crt")
     }
 
     /// Starts the API server again.
@@ -211,6 +219,17 @@ impl ControlPlane {
                     Err(_) => Ok(()),
                 }
             }
+        }
+    }
+
+    /// What kubectl prints; of a real one.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        match &self.back_end {
+            BackEnd::Real(programs) => programs.kubectl(arguments),
+            BackEnd::Double(_) => bail!("the double of a control plane has no kubectl"),
         }
     }
 

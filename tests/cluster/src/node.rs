@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use cri::{RuntimeReads as _, v1};
 use e2e::Ground;
-use serde_json::Value;
+use serde_json::{Value, json};
 use test_support::{BulkheadOptions, ContainerdOptions, PrivateContainerd, wait_for};
 
 use crate::condition::condition;
@@ -56,7 +56,11 @@ impl Cluster {
         let name = containerd.node().host_name();
         let plane = ControlPlane::start(containerd.node(), &name)?;
         prepare(&plane, &name)?;
+        let authentication = json!({"x509": {"clientCAFile": plane.client_authority()}});
         let options = BulkheadOptions {
+            kubelet_configuration: [("authentication".to_owned(), authentication)]
+                .into_iter()
+                .collect(),
             flags: vec![format!("--kubeconfig={}", plane.node_kubeconfig())],
             policy,
             ..BulkheadOptions::default()

@@ -113,6 +113,8 @@ impl Programs {
             ("--tls-cert-file", path("server.crt")),
             ("--tls-private-key-file", path("server.key")),
             ("--client-ca-file", path("ca.crt")),
+            ("--kubelet-client-certificate", path("kubelet-client.crt")),
+            ("--kubelet-client-key", path("kubelet-client.key")),
             ("--service-account-key-file", path("sa.pub")),
             ("--service-account-signing-key-file", path("sa.key")),
             ("--audit-policy-file", path("audit.yaml")),
@@ -127,6 +129,7 @@ impl Programs {
             ("--enable-admission-plugins", "NodeRestriction"),
             ("--service-cluster-ip-range", "10.0.0.0/24"),
             ("--allow-privileged", "true"),
+            ("--kubelet-preferred-address-types", "InternalIP"),
         ];
         flags.extend(files.iter().map(|(flag, path)| (*flag, path.as_str())));
         self.api_server = Some(self.spawn("kube-apiserver", &flags)?);

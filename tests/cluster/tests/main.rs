@@ -8,4 +8,5 @@ mod mirrors;
 mod peer;
 mod policy;
 mod services;
+mod sessions;
 mod workloads;

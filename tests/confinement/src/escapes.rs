@@ -17,13 +17,14 @@ use topology::{Need, Place, Process, Sight, row};
 use crate::starter::Starter;
 
 /// Those that the kernel holds to their files.
-pub const HELD: [Process; 6] = [
+pub const HELD: [Process; 7] = [
     Process::StatusSyncer,
     Process::Pleg,
     Process::Prober,
     Process::ConfigSourcer,
     Process::SyncLoop,
     Process::ApiGateway,
+    Process::NodeApi,
 ];
 
 /// What attempts came to, by their names.
@@ -411,11 +412,8 @@ mod tests {
             for newer in [WHOLE, WHOLE + 1, WHOLE + 9] {
                 assert_eq!(otherwise(process, newer), Vec::<String>::new());
             }
-            let (is_sourcer, internet) = match process {
-                Process::ConfigSourcer => (true, true),
-                Process::Prober | Process::ApiGateway => (false, true),
-                _ => (false, false),
-            };
+            let is_sourcer = process == Process::ConfigSourcer;
+            let internet = row(process).needs(Need::Internet);
             for landlock in 1..WHOLE {
                 let mut less = Vec::new();
                 if internet {

@@ -51,7 +51,10 @@ impl Launcher {
             lifecycle,
         };
         Some(match process {
-            Process::Supervisor | Process::CredentialProvider | Process::ApiGateway => return None,
+            Process::Supervisor
+            | Process::CredentialProvider
+            | Process::ApiGateway
+            | Process::NodeApi => return None,
             Process::PodWorkerPool => {
                 let opened = pod_worker_pool::Opened {
                     runtime: self.runtime.clone().into(),

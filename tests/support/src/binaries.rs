@@ -9,11 +9,12 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail};
 
 /// The processes and the command line, as packages and as programs.
-pub const PROGRAMS: [(&str, &str); 10] = [
+pub const PROGRAMS: [(&str, &str); 11] = [
     ("supervisor", "supervisor"),
     ("config-sourcer", "config-sourcer"),
     ("credential-provider", "credential-provider"),
     ("api-gateway", "api-gateway"),
+    ("node-api", "node-api"),
     ("pleg", "pleg"),
     ("prober", "prober"),
     ("status-syncer", "status-syncer"),

@@ -185,7 +185,7 @@ prove_bundle() {
     local pids
     for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
     claim "the bundle says what the machine refuses" refusals_are_said
-    for process in $processes credential-provider api-gateway; do
+    for process in $processes credential-provider api-gateway node-api; do
         prove "$process does not escape from its unit" /proof/prove-escapes "$process"
     done
     claim "an escape from a weakened unit is noticed" is_not /proof/prove-escapes pleg files

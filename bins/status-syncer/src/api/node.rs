@@ -14,9 +14,6 @@ use crate::status::api_time;
 /// The version that controllers take for the kubelet's, by which they know what it can do.
 const KUBELET_VERSION: &str = "v1.35.0";
 
-/// Where the node's own server listens.
-const KUBELET_PORT: u16 = 10250;
-
 /// Has the controller attach volumes.
 const ATTACH_ANNOTATION: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
@@ -156,12 +153,15 @@ pub(crate) fn status(
     let features = facts
         .runtime_features
         .map(|features| json!({"supplementalGroupsPolicy": features.supplemental_groups_policy}));
+    // 0 where nothing is served.
+    let server = config.node_server.as_ref();
+    let port = server.map_or(0, |server| server.address.port());
     json!({
         "capacity": whole,
         "allocatable": left,
         "conditions": conditions,
         "addresses": addresses(config),
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "nodeInfo": {
             "machineID": facts.machine_id,
             "systemUUID": facts.system_uuid,
