@@ -14,6 +14,7 @@ mod node_object;
 mod node_server;
 mod node_shutdown;
 mod problem;
+mod relative_paths;
 mod settings;
 mod user_namespaces;
 
@@ -103,7 +104,7 @@ impl KubeletConfig {
                 meant: value_errors::nearest(field, FIELDS.iter().map(|field| field.name)),
             });
         }
-        settings::resolve_paths(&mut object, path.parent().unwrap_or(Path::new("/")));
+        relative_paths::resolve_paths(&mut object, path.parent().unwrap_or(Path::new("/")));
         note(&mut self.origins, "", &object, path);
         merge(&mut self.fields, object);
         self.files.push(path.to_owned());

@@ -13,6 +13,7 @@ mod need;
 mod place;
 mod process;
 mod process_row;
+mod row_parts;
 mod sight;
 mod table;
 

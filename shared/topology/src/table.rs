@@ -2,70 +2,15 @@
 
 use std::time::Duration;
 
-use crate::namespace::Namespace;
 use crate::need::Need;
-use crate::place::{Access, Place, PlaceRow};
+use crate::place::Place;
 use crate::process::Process;
-use crate::process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
+use crate::process_row::{Caller, Capability, ProcessRow, ServiceRow};
+use crate::row_parts::{
+    CERTIFICATE_VARIABLES, MIB, NODE_API, PEOPLE, PROGRAM_VARIABLES, STREAM, SYNC_LOOP,
+    WITH_MOUNTS_OF_THE_NODE, WITH_NETWORK, WITHOUT_NETWORK, budget, read, write,
+};
 use crate::sight::{Sight, WITHOUT_WHAT_OTHERS_LEAVE};
-
-/// Of who has no business with a network.
-const WITHOUT_NETWORK: &[Namespace] = &[Namespace::Network, Namespace::Ipc, Namespace::Mount];
-
-/// Of who has.
-const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc, Namespace::Mount];
-
-/// Of who mounts what containers see.
-const WITH_MOUNTS_OF_THE_NODE: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
-
-/// Whom to trust.
-const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
-
-/// What programs get: where commands and proxies are, and whom to trust.
-const PROGRAM_VARIABLES: &[&str] = &[
-    "PATH",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-];
-
-const MIB: u64 = 1 << 20;
-const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
-const NODE_API: Caller = Caller::Process(Process::NodeApi);
-
-const fn read(place: Place, reason: &'static str) -> PlaceRow {
-    let access = Access::Read;
-    PlaceRow {
-        place,
-        access,
-        reason,
-    }
-}
-
-const fn write(place: Place, reason: &'static str) -> PlaceRow {
-    let access = Access::Write;
-    PlaceRow {
-        place,
-        access,
-        reason,
-    }
-}
-
-/// What a caller may ask for, and why so much.
-const fn budget(at_once: u16, reason: &'static str) -> Budget {
-    Budget { at_once, reason }
-}
-
-/// Of services for people: their terminals, and scripts.
-const PEOPLE: Budget = budget(64, "several terminals and scripts");
-
-/// Of a service with a stream or two that a caller keeps open.
-const STREAM: Budget = budget(4, "a stream, opened again after a restart");
 
 /// All rows, in start order.
 pub const PROCESSES: &[ProcessRow] = &[
