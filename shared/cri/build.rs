@@ -22,8 +22,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .include_file("cri.rs")
         // Maps in order, so that equal requests are equal bytes.
         .btree_map(".")
-        // Its Debug would print passwords; ours is in `proto.rs`.
-        .skip_debug(["runtime.v1.AuthConfig"])
+        // Their Debug would print secrets; ours is in `secrets.rs`.
+        .skip_debug([
+            "runtime.v1.AuthConfig",
+            "runtime.v1.ExecResponse",
+            "runtime.v1.AttachResponse",
+            "runtime.v1.PortForwardResponse",
+        ])
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -200,6 +200,7 @@ impl Assembly {
                 garbage,
                 turns,
                 policy,
+                node_ip: config.node_ip,
             },
         })
     }
@@ -229,9 +230,11 @@ fn node_policy(
 fn gated(runtime: Runtime, policy: &NodePolicy, config: &NodeConfig) -> Runtime {
     let reads = Arc::clone(&runtime.reads);
     let gate = Gate::new(runtime, policy.held(), policy::places(config));
+    let gate = Arc::new(gate);
     Runtime {
         reads,
-        changes: Arc::new(gate),
+        changes: Arc::clone(&gate) as _,
+        sessions: gate,
     }
 }
 

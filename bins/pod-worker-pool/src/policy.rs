@@ -196,6 +196,12 @@ impl NodePolicy {
     fn register_at_gate(&self, identity: &PodIdentity, pod: &Pod, standing: Standing) {
         self.0.held.hold(HeldPod {
             identity: identity.clone(),
+            is_beyond_baseline: match &standing {
+                Standing::Permitted(permit) | Standing::Audited(permit) => {
+                    permit.is_beyond_baseline(pod)
+                }
+                Standing::Refused(_) => true,
+            },
             standing,
             // Nothing is made for a pod of a class that is not configured.
             runtime_handler: runtime_class::handler(pod, &self.0.runtime_classes)

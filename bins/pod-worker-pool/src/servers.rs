@@ -12,6 +12,8 @@ mod pod_workers;
 mod probe_calls;
 mod probe_targets;
 mod runtime_pods;
+mod sessions;
+mod settling;
 mod shared;
 mod status;
 mod usage;
@@ -22,8 +24,9 @@ use bulkhead_api::v1::observations_server::ObservationsServer;
 use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
 use bulkhead_api::v1::runtime_pods_server::RuntimePodsServer;
+use bulkhead_api::v1::sessions_server::SessionsServer;
 use bulkhead_api::v1::usage_server::UsageServer;
-use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES, MAX_USAGE_BYTES};
+use ipc::limits::{MAX_COMMAND_OUTPUT_BYTES, MAX_LIST_BYTES, MAX_RELIST_BYTES, MAX_USAGE_BYTES};
 use tonic::service::Routes;
 
 use crate::pod_source::PodsOfSources;
@@ -50,6 +53,9 @@ pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     let node_policy = NodePolicyServer::new(node_policy::Service(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
+    let sessions = SessionsServer::new(sessions::Service::new(shared.clone()))
+        .max_decoding_message_size(MAX_LIST_BYTES)
+        .max_encoding_message_size(MAX_COMMAND_OUTPUT_BYTES);
     let usage = UsageServer::new(usage::Service::new(&shared))
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_USAGE_BYTES);
@@ -59,5 +65,6 @@ pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
         .add_service(observations)
         .add_service(container_logs)
         .add_service(node_policy)
+        .add_service(sessions)
         .add_service(usage)
 }

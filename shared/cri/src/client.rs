@@ -8,6 +8,7 @@ mod call;
 mod connection;
 mod deadlines;
 mod exec_output;
+mod sessions;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -109,9 +109,15 @@ fn kind_of(method: &str, status: &Status) -> RuntimeErrorKind {
             Code::Unavailable => RuntimeErrorKind::Unavailable,
             Code::DeadlineExceeded => RuntimeErrorKind::DeadlineExceeded,
             Code::Unimplemented => RuntimeErrorKind::Unimplemented,
+            Code::ResourceExhausted if is_session(method) => RuntimeErrorKind::Exhausted,
             _ => quirks::refusal(method, status.message()),
         },
     }
+}
+
+/// Elsewhere the code means a message that is too large.
+fn is_session(method: &str) -> bool {
+    matches!(method, "Exec" | "Attach" | "PortForward")
 }
 
 /// A status that came over the wire has no source; one made on this side of it has.

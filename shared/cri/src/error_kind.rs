@@ -26,6 +26,8 @@ pub enum RuntimeErrorKind {
     /// The call was never made: the request asks for what its pod may not have, so
     /// the gate in front of the runtime refused it. Trying again changes nothing.
     Forbidden,
+    /// The runtime has no room for more of these.
+    Exhausted,
     /// Everything else; the message is for people.
     Other,
 }
@@ -42,6 +44,7 @@ impl std::fmt::Display for RuntimeErrorKind {
             Self::BeingStarted => "being started",
             Self::NoSandboxProcess => "the sandbox has no process",
             Self::Forbidden => "forbidden",
+            Self::Exhausted => "no room for more",
             Self::Other => "failed",
         })
     }

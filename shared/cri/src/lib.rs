@@ -25,7 +25,7 @@ pub use client::{
 pub use error::{EXEC_SYNC, RuntimeError};
 pub use error_kind::RuntimeErrorKind;
 pub use events::{EventKind, EventSource, RuntimeEvent, RuntimeEvents};
-pub use runtime::{Runtime, RuntimeChanges, RuntimeReads, RuntimeStreams};
+pub use runtime::{Runtime, RuntimeChanges, RuntimeReads, RuntimeSessions};
 
 /// The messages of CRI v1, under the name that they are mostly used by.
 pub use proto::runtime::v1;

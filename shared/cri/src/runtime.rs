@@ -23,13 +23,16 @@ pub struct Runtime {
     pub reads: Arc<dyn RuntimeReads>,
     /// What makes or changes something, or runs a command.
     pub changes: Arc<dyn RuntimeChanges>,
+    /// Commands and connections that people ask for.
+    pub sessions: Arc<dyn RuntimeSessions>,
 }
 
-impl<R: RuntimeReads + RuntimeChanges + Clone + 'static> From<R> for Runtime {
+impl<R: RuntimeReads + RuntimeChanges + RuntimeSessions + Clone + 'static> From<R> for Runtime {
     fn from(runtime: R) -> Runtime {
         Runtime {
             reads: Arc::new(runtime.clone()),
-            changes: Arc::new(runtime),
+            changes: Arc::new(runtime.clone()),
+            sessions: Arc::new(runtime),
         }
     }
 }
@@ -193,5 +196,25 @@ pub trait RuntimeChanges: Send + Sync {
     async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError>;
 }
 
-/// Where the addresses for exec, attach and port-forward come from: no calls yet.
-pub trait RuntimeStreams: Send + Sync {}
+/// Commands and connections that people ask for. Each method but the last answers with the
+/// address at which the runtime serves one session, as the runtime gives it.
+#[async_trait]
+pub trait RuntimeSessions: Send + Sync {
+    /// A session with a command in a container.
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError>;
+
+    /// A session with the process of a container.
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError>;
+
+    /// A session with ports of a sandbox.
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, RuntimeError>;
+
+    /// Runs a command in a container as [`RuntimeChanges::exec_sync`] does, and answers with
+    /// all that it prints.
+    async fn run_command(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError>;
+}

@@ -1,6 +1,7 @@
-//! Debug of the messages that carry secrets: registry passwords stay out of logs.
+//! Debug of the messages that carry secrets: registry passwords and the addresses of sessions
+//! stay out of logs.
 
-use crate::v1::AuthConfig;
+use crate::v1::{AttachResponse, AuthConfig, ExecResponse, PortForwardResponse};
 
 impl std::fmt::Debug for AuthConfig {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -8,6 +9,24 @@ impl std::fmt::Debug for AuthConfig {
             .debug_struct("AuthConfig")
             .field("server_address", &self.server_address)
             .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ExecResponse {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ExecResponse(..)")
+    }
+}
+
+impl std::fmt::Debug for AttachResponse {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("AttachResponse(..)")
+    }
+}
+
+impl std::fmt::Debug for PortForwardResponse {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("PortForwardResponse(..)")
     }
 }
 

@@ -40,6 +40,9 @@ pub const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Largest report of what containers use, some 300 bytes each.
 pub const MAX_USAGE_BYTES: usize = 16 << 20;
 
+/// Largest answer with the output of a command.
+pub const MAX_COMMAND_OUTPUT_BYTES: usize = 16 << 20;
+
 /// Longest boot id that is kept; ours have 16 characters.
 pub const MAX_BOOT_ID_BYTES: usize = 64;
 

@@ -74,6 +74,10 @@ pub enum Demand {
     VolumeKind(String),
     /// A host that a probe or hook is sent to instead of the pod.
     ProbeHost(String),
+    /// Commands of people in a pod that is beyond `baseline`
+    /// ([`Permit::is_beyond_baseline`](crate::Permit::is_beyond_baseline)), and connections to
+    /// its ports where they are the node's. No pod asks for it: people do.
+    Exec,
 }
 
 /// An option of SELinux that the Standards look at.
@@ -146,6 +150,7 @@ impl fmt::Display for Demand {
             }
             Demand::VolumeKind(kind) => write!(formatter, "a volume of kind {kind}"),
             Demand::ProbeHost(host) => write!(formatter, "a probe or hook sent to {host:?}"),
+            Demand::Exec => formatter.write_str("a session with a pod that is beyond baseline"),
         }
     }
 }

@@ -101,6 +101,9 @@ pub struct Grant {
     /// Hosts that probes and hooks may be sent to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probe_hosts: Vec<String>,
+    /// Commands of people in pods that are beyond `baseline`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub exec: bool,
 }
 
 /// Paths of the node that a grant gives.
@@ -199,6 +202,7 @@ impl Grant {
             Demand::UnmaskedProc | Demand::UnmaskedProcOfOwnUsers => self.unmasked_proc,
             Demand::VolumeKind(kind) => self.volume_kinds.contains(kind),
             Demand::ProbeHost(host) => self.probe_hosts.contains(host),
+            Demand::Exec => self.exec,
         }
     }
 

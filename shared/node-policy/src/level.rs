@@ -100,7 +100,8 @@ fn lowest_level(demand: &Demand) -> Level {
         | Demand::SeccompUnconfined
         | Demand::AppArmorUnconfined
         | Demand::UnmaskedProc
-        | Demand::ProbeHost(_) => Level::Privileged,
+        | Demand::ProbeHost(_)
+        | Demand::Exec => Level::Privileged,
         Demand::Capability(name) if name == "NET_BIND_SERVICE" => Level::Restricted,
         Demand::Capability(name) if BASELINE_CAPABILITIES.contains(&name.as_str()) => {
             Level::Baseline

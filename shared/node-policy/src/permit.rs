@@ -3,10 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pod::Pod;
+
 use crate::demand::Demand;
 use crate::grant::Grant;
 use crate::level::Level;
 use crate::path::{NodePath, NodePathError};
+use crate::pod_demands::demands_of;
 use crate::protected::{Protected, Standing};
 use crate::smallest::smallest_grant;
 use crate::subject::Subject;
@@ -114,6 +117,16 @@ impl Permit {
                 .map(|what| protected(what, false)),
             _ => None,
         }
+    }
+
+    /// Whether a pod asks for anything that `baseline` does not give to every pod. Whoever
+    /// runs commands in such a pod has that too.
+    #[must_use]
+    pub fn is_beyond_baseline(&self, pod: &Pod) -> bool {
+        let is_beyond =
+            |demand: &Demand| self.protection(demand).is_some() || !Level::Baseline.allows(demand);
+        let mut demands = demands_of(pod).into_iter();
+        demands.any(|demand| is_beyond(&demand.demand))
     }
 
     /// Whom it is for.

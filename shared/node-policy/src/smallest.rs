@@ -78,6 +78,7 @@ pub(crate) fn add(grant: &mut Grant, demand: &Demand, protected: &Protected) {
         Demand::UnmaskedProc | Demand::UnmaskedProcOfOwnUsers => grant.unmasked_proc = true,
         Demand::VolumeKind(kind) => insert(&mut grant.volume_kinds, kind.clone()),
         Demand::ProbeHost(host) => insert(&mut grant.probe_hosts, host.clone()),
+        Demand::Exec => grant.exec = true,
     }
 }
 

@@ -159,6 +159,8 @@ fn a_grant_gives_what_it_names_and_nothing_else() {
             Demand::ProbeHost("127.0.0.1".to_owned()),
             Demand::ProbeHost("127.0.0.2".to_owned()),
         ),
+        ("exec = true", Demand::Exec, Demand::Privileged),
+        ("privileged = true", Demand::Privileged, Demand::Exec),
     ]);
 }
 
@@ -468,4 +470,37 @@ fn a_judgement_names_each_field_and_container() {
         ("spec.containers[0].securityContext.privileged", Some("c")),
     ];
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_pod_is_beyond_baseline_with_one_thing_that_not_every_pod_may_have() {
+    let permit = policy("").permit_for(&web(&["example.com/app:1"]));
+    for (spec, container, is_beyond) in [
+        ("", "", false),
+        ("", r#","securityContext":{"runAsUser":0}"#, false),
+        ("", r#","securityContext":{"runAsUser":60001}"#, true),
+        ("", r#","securityContext":{"privileged":true}"#, true),
+        (
+            "",
+            r#","securityContext":{"capabilities":{"add":["CHOWN"]}}"#,
+            false,
+        ),
+        (
+            "",
+            r#","securityContext":{"capabilities":{"add":["SYS_ADMIN"]}}"#,
+            true,
+        ),
+        (r#""hostPID":true,"#, "", true),
+        (
+            r#""volumes":[{"name":"v","hostPath":{"path":"/srv"}}],"#,
+            r#","volumeMounts":[{"name":"v","mountPath":"/v"}]"#,
+            true,
+        ),
+    ] {
+        let text = format!(
+            r#"{{"spec":{{{spec}"containers":[{{"name":"c","image":"example.com/app:1"{container}}}]}}}}"#
+        );
+        let pod: Pod = serde_json::from_str(&text).expect("it is a pod");
+        assert_eq!(permit.is_beyond_baseline(&pod), is_beyond, "{text}");
+    }
 }

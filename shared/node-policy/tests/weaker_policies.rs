@@ -40,6 +40,7 @@ fn hostile() -> Vec<Demand> {
         Demand::Capability("NET_RAW".to_owned()),
         Demand::HostPort(80),
         Demand::ProbeHost("127.0.0.1".to_owned()),
+        Demand::Exec,
         Demand::sysctl("kernel.msgmax"),
         Demand::User(60001),
         Demand::Group(60001),
@@ -84,6 +85,7 @@ fn a_weaker_policy_shows() {
         ("capabilities = [\"NET_RAW\"]", 1),
         ("hostPorts = [\"1-65535\"]", 1),
         ("probeHosts = [\"127.0.0.1\"]", 1),
+        ("exec = true", 1),
         ("sysctls = [\"kernel.*\"]", 1),
         ("hostPaths = [{ prefix = \"/srv\", readOnly = true }]", 1),
         ("hostPaths = [{ prefix = \"/etc\" }]", 1),
@@ -101,7 +103,7 @@ fn a_weaker_policy_shows() {
         let of_another = format!("[[grants]]\npods = [\"default/other\"]\n{grant}\n");
         assert_eq!(let_through(&of_another), Vec::<String>::new());
     }
-    for (level, fewest) in [("privileged", 17), ("baseline", 0), ("restricted", 0)] {
+    for (level, fewest) in [("privileged", 18), ("baseline", 0), ("restricted", 0)] {
         let through = let_through(&format!("[sources]\nfile = \"{level}\"\n"));
         assert_eq!(through.len(), fewest, "{level}: {through:?}");
     }

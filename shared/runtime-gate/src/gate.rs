@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{EXEC_SYNC, Runtime, RuntimeChanges, RuntimeError, RuntimeErrorKind, v1};
+use cri::{
+    EXEC_SYNC, Runtime, RuntimeChanges, RuntimeError, RuntimeErrorKind, RuntimeSessions, v1,
+};
 use node_policy::{Demand, Permit, Refusal};
 
 use crate::alarm::Alarms;
@@ -25,10 +27,12 @@ use crate::user_ids::{self, UserIds};
 /// does not know.
 pub struct Gate {
     inner: Arc<dyn RuntimeChanges>,
+    /// See `sessions`.
+    pub(crate) inner_sessions: Arc<dyn RuntimeSessions>,
     held: HeldPods,
     places: Places,
     sandboxes: BoundedCache<KnownSandbox>,
-    facts: Facts,
+    pub(crate) facts: Facts,
     /// Containers whose user was judged.
     judged_users: BoundedCache<()>,
     alarms: Alarms,
@@ -57,7 +61,7 @@ fn look_was_too_slow() -> RuntimeError {
 /// asked for a fact.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-enum Stop {
+pub(crate) enum Stop {
     Denied(#[from] Denial),
     Failed(#[from] RuntimeError),
 }
@@ -69,6 +73,7 @@ impl Gate {
         Gate {
             facts: Facts::new(runtime.reads),
             inner: runtime.changes,
+            inner_sessions: runtime.sessions,
             held,
             places,
             sandboxes: BoundedCache::default(),
@@ -90,7 +95,7 @@ impl Gate {
     }
 
     /// The pod that a request is for, if new things may be made for it.
-    fn held(&self, pod_uid: &str) -> Result<Arc<HeldPod>, Denial> {
+    pub(crate) fn held(&self, pod_uid: &str) -> Result<Arc<HeldPod>, Denial> {
         let unknown = || Denial::UnknownPod {
             pod_uid: pod_uid.to_owned(),
         };
@@ -106,7 +111,12 @@ impl Gate {
     /// Checks what a request asks for against the permit of its pod. `images` are the
     /// names of the container's image; a sandbox is made for all containers of its pod,
     /// and may have what one of them may.
-    fn check(&self, pod: &HeldPod, asked: &[Asked], images: &[String]) -> Result<(), Denial> {
+    pub(crate) fn check(
+        &self,
+        pod: &HeldPod,
+        asked: &[Asked],
+        images: &[String],
+    ) -> Result<(), Denial> {
         let (permit, audits) = match &pod.standing {
             Standing::Permitted(permit) => (permit, false),
             Standing::Audited(permit) => (permit, true),
@@ -132,6 +142,20 @@ impl Gate {
         Ok(())
     }
 
+    /// What the runtime says of a sandbox.
+    pub(crate) async fn known_sandbox(&self, sandbox_id: &str) -> Result<KnownSandbox, Stop> {
+        if let Some(known) = self.sandboxes.get(sandbox_id) {
+            return Ok(known);
+        }
+        let status = self.facts.runtime.pod_sandbox_status(sandbox_id).await?;
+        let linux = status.linux.unwrap_or_default();
+        let options = linux.namespaces.unwrap_or_default().options;
+        let options = options.unwrap_or_default();
+        let known = known_sandbox(status.metadata, &options)?;
+        self.sandboxes.note(sandbox_id, known.clone());
+        Ok(known)
+    }
+
     /// Checks that a sandbox is of a pod, that it has the users that a request says it has,
     /// and that the pod may have the node's namespaces that it has: what is made in it has
     /// these, whatever its own request says. A kubelet may have made it, for a pod of the
@@ -142,18 +166,7 @@ impl Gate {
         pod: &HeldPod,
         own_users: Option<UserIds>,
     ) -> Result<(), Stop> {
-        let known = match self.sandboxes.get(sandbox_id) {
-            Some(known) => known,
-            None => {
-                let status = self.facts.runtime.pod_sandbox_status(sandbox_id).await?;
-                let linux = status.linux.unwrap_or_default();
-                let options = linux.namespaces.unwrap_or_default().options;
-                let options = options.unwrap_or_default();
-                let known = known_sandbox(status.metadata, &options)?;
-                self.sandboxes.note(sandbox_id, known.clone());
-                known
-            }
-        };
+        let known = self.known_sandbox(sandbox_id).await?;
         let of_pod = (
             pod.identity.uid(),
             pod.identity.namespace(),

@@ -43,6 +43,9 @@ pub struct HeldPod {
     pub standing: Standing,
     /// By which handler of the runtime its sandboxes run; empty for the default one.
     pub runtime_handler: String,
+    /// Whether it asks for anything that `baseline` does not give: then people may have
+    /// sessions with it where the permit has that too.
+    pub is_beyond_baseline: bool,
     /// Whether it is to have users of its own.
     pub has_user_namespace: bool,
     /// The commands that may be run in each container, by its name: those of probes

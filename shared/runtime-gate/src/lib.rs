@@ -9,7 +9,7 @@
 //! - `places`: which paths and cgroups are a pod's own;
 //! - [`MASKED`], [`READ_ONLY`]: what it wants to see hidden and protected in a container;
 //! - [`HeldPods`]: the pods that requests may be made for, and their permits;
-//! - `commands`: which commands may be run in a container;
+//! - `commands`: which commands may be run in a container by us; `sessions`: those of people;
 //! - `gate`: the decorator; `facts`: what it asks the runtime, and `known`: what it need
 //!   not ask twice; `alarm`: what it logs.
 //!
@@ -25,6 +25,7 @@ mod known;
 mod places;
 mod process_user;
 mod request;
+mod sessions;
 mod user_ids;
 
 pub use commands::CommandDigest;

@@ -2,6 +2,7 @@
 //! of it.
 
 mod calls;
+mod sessions;
 mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};

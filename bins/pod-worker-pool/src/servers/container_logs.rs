@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status};
 
+use super::settling::Settling;
 use super::shared::Shared;
 use super::status;
 use crate::logs::reader::read_log;
@@ -24,10 +24,6 @@ use crate::relist::{ListedContainer, RuntimePod};
 
 /// Logs that are read at once: people at terminals, and few of them.
 const MAX_READERS: usize = 32;
-
-/// How long the process may not know a pod that runs, once the runtime has told what it
-/// runs: sync-loop tells of all pods when it connects again, and at each housekeeping (2 s).
-const SETTLING: Duration = Duration::from_secs(5);
 
 /// Longest wait for a runtime that does not tell what it runs.
 const UNLISTED: Duration = Duration::from_secs(60);
@@ -44,16 +40,15 @@ const MAX_TAIL_LINES: u64 = 1_000_000;
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
-    /// When it was first seen that the runtime has told what it runs.
-    listed: OnceLock<Instant>,
+    settling: Settling,
 }
 
 impl Service {
     pub(super) fn new(shared: Shared) -> Service {
         Service {
+            settling: Settling::new(&shared),
             shared,
             places: Arc::new(Semaphore::new(MAX_READERS)),
-            listed: OnceLock::new(),
         }
     }
 
@@ -62,7 +57,7 @@ impl Service {
     async fn find(&self, request: &v1::ReadLogsRequest) -> Result<Found, Status> {
         let asked = Instant::now();
         loop {
-            let is_settled = self.is_settled();
+            let is_settled = self.settling.is_over();
             let observations = self.shared.pool.publisher().observations();
             let found = match observations.get(&request.pod_uid) {
                 Some(observation) => found(&observation, request),
@@ -96,12 +91,6 @@ impl Service {
             Some(pod) => found(&as_observed(pod), request),
             None => Err(Status::not_found(format!("no pod {uid}"))),
         }
-    }
-
-    /// Whether every pod of the sources is known by now, unless config-sourcer is away.
-    fn is_settled(&self) -> bool {
-        self.shared.listed.load(Ordering::Relaxed)
-            && self.listed.get_or_init(Instant::now).elapsed() >= SETTLING
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all services work with.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub policy: NodePolicy,
     /// Turns at the runtime.
     pub turns: Turns,
+    /// The node's address, where it is known.
+    pub node_ip: Option<IpAddr>,
 }
 
 impl Shared {

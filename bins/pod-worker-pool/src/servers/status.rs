@@ -38,11 +38,21 @@ pub(super) fn of_runtime(error: &RuntimeError) -> Status {
         RuntimeErrorKind::Unavailable => Status::unavailable(message),
         RuntimeErrorKind::Unimplemented => Status::unimplemented(message),
         RuntimeErrorKind::Forbidden => Status::permission_denied(message),
+        RuntimeErrorKind::Exhausted => Status::resource_exhausted(message),
         RuntimeErrorKind::AlreadyExists
         | RuntimeErrorKind::NotStartable
         | RuntimeErrorKind::BeingStarted
         | RuntimeErrorKind::NoSandboxProcess
         | RuntimeErrorKind::Other => Status::internal(message),
+    }
+}
+
+/// Of a call that only makes up the address of a session, after a look at what it is for.
+pub(super) fn of_session(error: &RuntimeError) -> Status {
+    match error.kind {
+        RuntimeErrorKind::DeadlineExceeded => Status::unavailable(telemetry::chain(error)),
+        RuntimeErrorKind::Other => Status::failed_precondition(telemetry::chain(error)),
+        _ => of_runtime(error),
     }
 }
 

@@ -180,6 +180,7 @@ fn is_transient(kind: RuntimeErrorKind) -> bool {
         | RuntimeErrorKind::Unimplemented
         | RuntimeErrorKind::NoSandboxProcess
         | RuntimeErrorKind::Forbidden
+        | RuntimeErrorKind::Exhausted
         | RuntimeErrorKind::Other => false,
     }
 }

@@ -40,6 +40,7 @@ impl RuntimeInTurns {
                 owners: owners.clone(),
                 purpose,
             }),
+            sessions: Arc::clone(&runtime.sessions),
         }
     }
 

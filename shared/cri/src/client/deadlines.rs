@@ -15,3 +15,6 @@ pub(super) const PULL_IMAGE_DEADLINE: Duration = Duration::from_secs(60 * 60);
 /// What something uses is told in milliseconds, unless a container's shim hangs: containerd
 /// then answers no question about all of them, and who asks next waits behind that one.
 pub(super) const USAGE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The runtime only makes up an address, after a look at the container.
+pub(super) const SESSION_DEADLINE: Duration = Duration::from_secs(10);

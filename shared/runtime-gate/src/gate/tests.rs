@@ -58,6 +58,7 @@ impl Scene {
         self.held.hold(HeldPod {
             identity: identity(),
             standing,
+            is_beyond_baseline: false,
             runtime_handler: String::new(),
             has_user_namespace: false,
             commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
