@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,6 +231,15 @@ impl ControlPlane {
         match &self.back_end {
             BackEnd::Real(programs) => programs.kubectl(arguments),
             BackEnd::Double(_) => bail!("the double of a control plane has no kubectl"),
+        }
+    }
+
+    /// kubectl on the node, to be started there; of a real one.
+    #[must_use]
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Option<Command> {
+        match &self.back_end {
+            BackEnd::Real(programs) => Some(programs.kubectl_command(arguments)),
+            BackEnd::Double(_) => None,
         }
     }
 

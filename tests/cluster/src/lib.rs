@@ -10,6 +10,7 @@ pub mod audit;
 pub mod comparison;
 pub mod condition;
 mod control_plane;
+pub mod kubectl;
 pub mod kubelet;
 pub mod node;
 mod programs;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,6 +155,14 @@ impl Programs {
         all.extend(arguments);
         let program = self.program("kubectl");
         self.node.output(&program, &all)
+    }
+
+    /// kubectl on the node, to be started there.
+    pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.node.command(self.program("kubectl"));
+        let kubeconfig = self.path("admin.kubeconfig");
+        command.args(["--kubeconfig", &kubeconfig]).args(arguments);
+        command
     }
 
     /// All objects of a kind.
