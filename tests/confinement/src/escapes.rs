@@ -370,7 +370,8 @@ pub fn hidden(process: Process) -> Answers {
     };
     answers.insert("run-own-state".to_owned(), run_own_state.to_owned());
     // In `/etc`, where the files for the look-up of names are.
-    let shadow = match row(process).needs(Need::Internet) {
+    let mut opens = row(process).opens.iter();
+    let shadow = match opens.any(|it| it.place == Place::NameResolution) {
         true => "EACCES",
         false => "ENOENT",
     };

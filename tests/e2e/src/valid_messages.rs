@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use bulkhead_api::v1;
+use bulkhead_api::v1::open_session_request::Session;
 use bulkhead_api::v1::report_request::Report;
 use pod::{PodDocument, PodSource};
 use prost::Message;
@@ -66,6 +67,35 @@ fn pod_workers(name: &str) -> Result<Vec<u8>> {
         }
         .encode_to_vec(),
         "GetNodeCapacity" => v1::GetNodeCapacityRequest {}.encode_to_vec(),
+        other => return of_node_api(other),
+    })
+}
+
+fn of_node_api(name: &str) -> Result<Vec<u8>> {
+    Ok(match name {
+        "ReviewToken" => v1::ReviewTokenRequest {
+            token: "nobody's".to_owned(),
+        }
+        .encode_to_vec(),
+        "ReviewAccess" => v1::ReviewAccessRequest {
+            user: None,
+            verb: "get".to_owned(),
+            subresource: "proxy".to_owned(),
+        }
+        .encode_to_vec(),
+        "OpenSession" => v1::OpenSessionRequest {
+            pod: Some(reference()),
+            requester: String::new(),
+            session: Some(Session::PortForward(v1::PortForwardSession::default())),
+        }
+        .encode_to_vec(),
+        "RunCommand" => v1::RunCommandRequest {
+            pod: Some(reference()),
+            requester: String::new(),
+            container_name: app(),
+            command: vec!["true".to_owned()],
+        }
+        .encode_to_vec(),
         other => bail!("no message for {other}"),
     })
 }
