@@ -113,6 +113,9 @@ pub(crate) fn open_stream(stream: u32, headers: &[(&str, &str)], is_first: bool)
     payload.extend(stored.to_le_bytes());
     payload.extend((!stored).to_le_bytes());
     payload.extend(block);
+    // An empty one, as after a flush: a reader would else wait for the next block, find the end
+    // of the frame instead, and read no other headers.
+    payload.extend([0, 0, 0, 0xff, 0xff]);
     control(SYN_STREAM, &payload)
 }
 
@@ -160,10 +163,11 @@ mod tests {
     fn frames_are_as_the_protocol_has_them() {
         let opened = open_stream(3, &[("a", "bc")], true);
         let expected: &[u8] = &[
-            0x80, 3, 0, 1, 0, 0, 0, 32, // version, SYN_STREAM, no flags, length
+            0x80, 3, 0, 1, 0, 0, 0, 37, // version, SYN_STREAM, no flags, length
             0, 0, 0, 3, 0, 0, 0, 0, 0, 0, // stream, associated, priority, slot
             0x78, 1, 0, 15, 0, 0xf0, 0xff, // zlib, a stored block of 15 bytes
-            0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 2, b'b', b'c',
+            0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 2, b'b', b'c', 0, 0, 0, 0xff,
+            0xff, // an empty one
         ];
         assert_eq!(opened, expected);
         let second = open_stream(5, &[("a", "bc")], false);
