@@ -110,6 +110,12 @@ impl ControlPlane {
         self.path("node.kubeconfig").to_string_lossy().into_owned()
     }
 
+    /// Where its certificates are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Whom the node has to believe who its clients are.
     #[must_use]
     pub fn client_authority(&self) -> PathBuf {

@@ -86,6 +86,9 @@ impl State {
         }
         let Target { key, subresource } = request.target()?;
         let body = request.json()?;
+        if let Some(status) = rules::review(&key.resource, &body) {
+            return Ok((201, json!({"status": status})));
+        }
         match &*request.method {
             "GET" if key.name.is_empty() => {
                 let selector = Selector::parse(request.asked("fieldSelector"));

@@ -1,0 +1,219 @@
+//! What the API server does when somebody asks it for something of a node: it connects to the
+//! node's own server with its client certificate. The double of a control plane leaves that
+//! to its clients.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use remote_command::{Event, Outcome, Streams};
+use test_support::node::TestNode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
+};
+
+use crate::kubectl::Ended;
+
+/// Where a node serves.
+const PORT: u16 = 10250;
+
+/// A client of the node's own server.
+pub(crate) struct NodeClient {
+    node: Arc<TestNode>,
+    connector: TlsConnector,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl NodeClient {
+    /// With the certificate and key `kubelet-client` in this directory.
+    pub(crate) fn new(node: &Arc<TestNode>, directory: &Path) -> Result<NodeClient> {
+        let read = |ending: &str| fs::read(directory.join(format!("kubelet-client.{ending}")));
+        let chain = CertificateDer::pem_slice_iter(&read("crt")?).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(&read("key")?)?;
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_client_auth_cert(chain, key)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(NodeClient {
+            node: Arc::clone(node),
+            connector: TlsConnector::from(Arc::new(config)),
+            runtime,
+        })
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        let address = SocketAddr::from((self.node.address(), PORT));
+        // The socket stays in the namespace that it was made in.
+        let stream = self.node.run(|| StdTcpStream::connect(address))??;
+        stream.set_nonblocking(true)?;
+        let name = ServerName::from(address.ip());
+        let stream = TcpStream::from_std(stream)?;
+        Ok(self.connector.connect(name, stream).await?)
+    }
+
+    /// Status and text of an answer.
+    pub(crate) fn get(&self, path: &str) -> Result<(u16, String)> {
+        self.runtime.block_on(async {
+            let stream = TokioIo::new(self.connect().await?);
+            let (mut sender, connection) = http1::handshake(stream).await?;
+            tokio::spawn(connection);
+            let request = Request::get(path)
+                .header("host", "node")
+                .body(Empty::<Bytes>::new())?;
+            let response = sender.send_request(request).await?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await?.to_bytes();
+            Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        })
+    }
+
+    /// Reads an answer until this text is in it.
+    pub(crate) fn get_until(&self, path: &str, text: &str) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut stream = self.connect().await?;
+            let request = format!("GET {path} HTTP/1.1\r\nhost: node\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut read = String::new();
+            let mut buffer = [0; 4096];
+            while !read.contains(text) {
+                let count = stream.read(&mut buffer).await?;
+                ensure!(count > 0, "the answer ends without {text:?}: {read}");
+                read += &String::from_utf8_lossy(&buffer[..count]);
+            }
+            Ok(())
+        })
+    }
+
+    /// How a command ended, with this input; with `until`, what came until that came.
+    pub(crate) fn session(
+        &self,
+        path: &str,
+        streams: Streams,
+        input: &str,
+        until: Option<&str>,
+    ) -> Result<Ended> {
+        self.runtime.block_on(async {
+            let stream = self.connect().await?;
+            let (sender, mut output) = remote_command::command(stream, path, streams).await?;
+            if streams.stdin {
+                sender.send(input.as_bytes()).await;
+                if until.is_none() {
+                    sender.end().await;
+                }
+            }
+            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+            let code = loop {
+                match output.next().await? {
+                    Event::Stdout(bytes) => stdout.extend(bytes),
+                    Event::Stderr(bytes) => stderr.extend(bytes),
+                    Event::Ended(Outcome::Exited(code)) => break Some(code),
+                    Event::Ended(Outcome::Failed(reason)) => {
+                        stderr.extend(reason.into_bytes());
+                        break Some(1);
+                    }
+                }
+                let so_far = String::from_utf8_lossy(&stdout);
+                if until.is_some_and(|until| so_far.contains(until)) {
+                    break None;
+                }
+            };
+            Ok(Ended {
+                code,
+                stdout: String::from_utf8_lossy(&stdout).into_owned(),
+                stderr: String::from_utf8_lossy(&stderr).into_owned(),
+            })
+        })
+    }
+
+    /// What a port of a pod answers to a request of HTTP.
+    pub(crate) fn ask_port(&self, path: &str, port: u16) -> Result<String> {
+        self.runtime.block_on(async {
+            let stream = self.connect().await?;
+            let (near, mut far) = tokio::io::duplex(4096);
+            let forwarding = remote_command::forward(stream, path, port, near);
+            let asking = async {
+                far.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+                    .await?;
+                let mut answer = String::new();
+                far.read_to_string(&mut answer).await?;
+                Ok::<_, anyhow::Error>(answer)
+            };
+            let (forwarded, answer) = tokio::join!(forwarding, asking);
+            forwarded.context("the port is not forwarded")?;
+            answer
+        })
+    }
+}
+
+/// Takes whatever certificate a node shows, as an API server without an authority for nodes.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
