@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::copy::place::Place;
 use crate::logs::selector::Selector;
+use crate::port_forward::Ports;
 use crate::top::reading::SortBy;
 
 const AFTER_HELP: &str = "\
@@ -18,6 +21,7 @@ Examples:
   bulkhead describe web              why is this pod as it is?
   bulkhead top                       what uses how much?
   bulkhead logs -f --tail 20 web     what does its container say?
+  bulkhead exec -it web -- sh        a shell in its container
   bulkhead events --watch            what happens now?
   bulkhead check web.yaml            would this manifest be accepted?
   bulkhead policy check web.yaml     would the node policy allow its pods?
@@ -28,7 +32,8 @@ its manifest (`web` for `web-NODE`).
 Colours are used on a terminal only, and not when NO_COLOR is set.
 
 Exit codes:
-  0  done; for `status`: all processes are ready; for `check`: all is accepted
+  0  done; for `status`: all processes are ready; for `check`: all is accepted;
+     for `exec` and `attach`: whatever code the command ended with
   1  it failed; for `status`: a process is not ready; for `check`: not accepted;
      for `policy check`: not allowed
   2  the command line is wrong
@@ -68,6 +73,14 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// What a container wrote.
     Logs(LogsOptions),
+    /// Runs a command in a container.
+    Exec(ExecOptions),
+    /// Attaches to the process of a container.
+    Attach(AttachOptions),
+    /// Carries connections to this machine to ports of a pod.
+    PortForward(PortForwardOptions),
+    /// Copies files and directories to and from a container, which needs tar for that.
+    Cp(CopyOptions),
     /// What happened lately.
     Events(EventsOptions),
     /// Restarts a process; containers do not notice.
@@ -216,6 +229,82 @@ impl FromStr for Since {
             .map(Since)
             .ok_or_else(|| "a duration like 30s, 15m or 1h30m is needed".to_owned())
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead exec web -- ls -l             what it prints, and its exit code
+  bulkhead exec -it web -c app -- sh     a shell with a terminal
+  bulkhead exec -i web -- sh < script
+
+What a command writes goes to the terminal as it is. A pod that is beyond the level
+baseline needs exec = true in a grant of the node policy.")]
+pub(crate) struct ExecOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+    /// Which container; else the one that the annotation
+    /// kubectl.kubernetes.io/default-container names, else the first.
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
+    /// The command reads standard input.
+    #[arg(short = 'i', long)]
+    pub(crate) stdin: bool,
+    /// The command has a terminal.
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// What to run, with its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+    /// Which container; else the one that the annotation
+    /// kubectl.kubernetes.io/default-container names, else the first.
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
+    /// The process reads standard input, if its container has that.
+    #[arg(short = 'i', long)]
+    pub(crate) stdin: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead port-forward web 8080:80      127.0.0.1:8080 to port 80 of the pod
+  bulkhead port-forward web 80 443       the same ports on both sides
+  bulkhead port-forward web :80          any free port")]
+pub(crate) struct PortForwardOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+    /// Where to listen.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) address: IpAddr,
+    /// From which port to which.
+    #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
+    pub(crate) ports: Vec<Ports>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead cp web:/etc/nginx ./nginx     a directory of a container
+  bulkhead cp site.conf web:/etc/nginx/  a file into one
+
+A container is asked for nothing but what is named, and nothing that it sends is written
+elsewhere: links and special files are left out.")]
+pub(crate) struct CopyOptions {
+    /// From where: a path of this machine, or POD:PATH.
+    pub(crate) from: Place,
+    /// To where: one of both is POD:PATH.
+    pub(crate) to: Place,
+    /// Which container; else the one that the annotation
+    /// kubectl.kubernetes.io/default-container names, else the first.
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
 }
 
 #[derive(Debug, Args)]

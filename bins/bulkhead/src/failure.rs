@@ -44,6 +44,15 @@ pub enum Failure {
     /// A container that has not started has no log.
     #[error("{0}")]
     NoLog(String),
+    /// The command in a container was not run, or nobody knows how it ended.
+    #[error("{0}")]
+    NotRun(String),
+    /// A session that was opened cannot be had, or broke.
+    #[error("the session failed")]
+    Session {
+        /// The cause.
+        source: remote_command::Error,
+    },
     /// What was asked has no single answer.
     #[error("{0}")]
     Ambiguous(String),
@@ -102,7 +111,11 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::ReaderGone => 0,
-            Failure::Refused { .. } | Failure::NoLog(_) | Failure::Local { .. } => 1,
+            Failure::Refused { .. }
+            | Failure::NoLog(_)
+            | Failure::NotRun(_)
+            | Failure::Session { .. }
+            | Failure::Local { .. } => 1,
             Failure::Ambiguous(_) => 2,
             Failure::NotRunning { .. } | Failure::Unreachable { .. } | Failure::Silent { .. } => 3,
             Failure::NotPermitted { .. } => 4,

@@ -11,9 +11,12 @@ mod arguments;
 mod bundle;
 mod check;
 mod connection;
+mod container_choice;
+mod copy;
 mod describe;
 mod escape;
 mod events;
+mod exec;
 mod failure;
 mod logs;
 mod loop_status;
@@ -23,10 +26,13 @@ mod pod_list;
 mod pod_row;
 mod pods;
 mod policy;
+mod port_forward;
 mod pulls;
+mod sessions;
 mod status;
 mod systemd;
 mod table;
+mod terminal;
 mod text;
 mod top;
 mod words;
@@ -89,6 +95,12 @@ async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode,
         Command::Describe(options) => describe::describe(connection, options, output).await,
         Command::Top(options) => top::top(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
+        Command::Exec(options) => exec::exec(connection, options).await,
+        Command::Attach(options) => exec::attach(connection, options).await,
+        Command::PortForward(options) => {
+            port_forward::port_forward(connection, options, output).await
+        }
+        Command::Cp(options) => copy::copy(connection, options).await,
         Command::Events(options) => events::events(connection, options, output).await,
         Command::Restart(options) => status::restart(connection, options, output).await,
         Command::Reload => status::reload(connection, output).await,

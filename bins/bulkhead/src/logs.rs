@@ -13,13 +13,14 @@ use clock::WallClock;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt as _};
 use ipc::{CallError, Channel};
-use pod::{Pod, PodExt as _, ephemeral};
+use pod::{Pod, PodExt as _};
 use tokio::time::Instant;
 use tonic::Code;
 use topology::Process;
 
 use crate::arguments::LogsOptions;
 use crate::connection::{Connection, DEADLINE, Next, REOPEN, next};
+use crate::container_choice;
 use crate::describe;
 use crate::escape::plain;
 use crate::failure::Failure;
@@ -27,9 +28,6 @@ use crate::output::{Output, note};
 use crate::pod_list::{self, PodEntry, pick};
 
 use printer::Printer;
-
-/// The container that kubectl takes when none is named.
-const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
 
 /// Logs that are followed at once. The node reads 32, and somebody else may ask too.
 const MAX_FOLLOWED: usize = 16;
@@ -314,44 +312,23 @@ fn go_on_after(request: &mut v1::ReadLogsRequest, part: &v1::ReadLogsResponse) {
 
 /// The containers that are meant: the named ones, all, the default, or the first.
 fn containers(pod: &Pod, options: &LogsOptions) -> Result<Vec<String>, Failure> {
-    let names: Vec<&str> = pod
-        .all_containers()
-        .map(|(_, container)| container.name.as_str())
-        .chain(ephemeral::listed(pod).iter().map(|it| it.name.as_str()))
-        .collect();
-    let owned = |name: &str| name.to_owned();
+    let names = container_choice::names(pod);
     if options.all_containers {
-        return Ok(names.into_iter().map(owned).collect());
+        return Ok(names.into_iter().map(str::to_owned).collect());
     }
     if !options.containers.is_empty() {
-        let named = options.containers.iter().map(|wanted| {
-            if names.contains(&wanted.as_str()) {
-                return Ok(wanted.clone());
-            }
-            Err(Failure::NotFound(format!(
-                "pod {} has no container {wanted}; it has: {}",
-                pod.name(),
-                names.join(", ")
-            )))
-        });
+        let named = options.containers.iter();
+        let named = named.map(|wanted| container_choice::named(pod, wanted));
         return named.collect();
     }
-    let annotated = pod.annotation(DEFAULT_CONTAINER_ANNOTATION);
-    let annotated = annotated.filter(|name| names.contains(name));
-    let first = pod.containers().first().map(|it| it.name.as_str());
-    let Some(name) = annotated.or(first) else {
-        return Err(Failure::NotFound(format!(
-            "pod {} has no containers",
-            pod.name()
-        )));
-    };
+    let name = container_choice::usual(pod)?;
     if pod.containers().len() > 1 {
         note(&format!(
             "container {name} is taken out of: {}; --all-containers takes all",
             names.join(", ")
         ));
     }
-    Ok(vec![owned(name)])
+    Ok(vec![name])
 }
 
 #[cfg(test)]
@@ -361,6 +338,7 @@ mod tests {
 
     use super::*;
     use crate::arguments::{Arguments, Command};
+    use crate::container_choice::DEFAULT_CONTAINER_ANNOTATION;
 
     fn pod(containers: Value, default: Option<&str>) -> Pod {
         serde_json::from_value(json!({

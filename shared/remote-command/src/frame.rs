@@ -13,6 +13,9 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 /// Largest payload that is sent in one frame.
 pub(crate) const MAX_SENT_BYTES: usize = 32 << 10;
 
+/// An empty stored block: readers hand over what came before, and wait for no more.
+const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+
 const VERSION: u16 = 0x8003;
 const SYN_STREAM: u16 = 1;
 const RST_STREAM: u16 = 3;
@@ -113,9 +116,7 @@ pub(crate) fn open_stream(stream: u32, headers: &[(&str, &str)], is_first: bool)
     payload.extend(stored.to_le_bytes());
     payload.extend((!stored).to_le_bytes());
     payload.extend(block);
-    // An empty one, as after a flush: a reader would else wait for the next block, find the end
-    // of the frame instead, and read no other headers.
-    payload.extend([0, 0, 0, 0xff, 0xff]);
+    payload.extend(FLUSH);
     control(SYN_STREAM, &payload)
 }
 
@@ -166,8 +167,7 @@ mod tests {
             0x80, 3, 0, 1, 0, 0, 0, 37, // version, SYN_STREAM, no flags, length
             0, 0, 0, 3, 0, 0, 0, 0, 0, 0, // stream, associated, priority, slot
             0x78, 1, 0, 15, 0, 0xf0, 0xff, // zlib, a stored block of 15 bytes
-            0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 2, b'b', b'c', 0, 0, 0, 0xff,
-            0xff, // an empty one
+            0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 2, b'b', b'c', 0, 0, 0, 0xff, 0xff,
         ];
         assert_eq!(opened, expected);
         let second = open_stream(5, &[("a", "bc")], false);

@@ -44,7 +44,8 @@ async fn data(server: &mut DuplexStream, stream: u8, bytes: &[u8], is_last: bool
 async fn opened(server: &mut DuplexStream) -> String {
     let (head, rest) = frame(server).await;
     assert_eq!(head, [0x80, 3, 0, 1, 0]);
-    String::from_utf8_lossy(&rest).into_owned()
+    let headers = rest.strip_suffix(&[0, 0, 0, 0xff, 0xff]).unwrap();
+    String::from_utf8_lossy(headers).into_owned()
 }
 
 const ALL: Streams = Streams {

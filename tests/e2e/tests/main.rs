@@ -40,6 +40,7 @@ mod resize;
 mod restart_policy;
 mod runtime_faults;
 mod security;
+mod sessions;
 mod sidecars;
 mod sub_paths;
 mod troubles;

@@ -486,7 +486,10 @@ impl Usage for FakeUsage {
             containers: vec![container],
             network: None,
         };
-        Ok(Response::new(v1::UsageReport { pods: vec![pod] }))
+        Ok(Response::new(v1::UsageReport {
+            pods: vec![pod],
+            node: None,
+        }))
     }
 }
 
