@@ -6,6 +6,7 @@
 //! call-as SOCKET update KIND UID NAMESPACE NAME HASH
 //! call-as SOCKET probe UID CONTAINER CONTAINER-ID
 //! call-as SOCKET pods
+//! call-as SOCKET run NAMESPACE NAME CONTAINER COMMAND
 //! ```
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
@@ -18,6 +19,7 @@ use bulkhead_api::v1::config_sourcer_client::ConfigSourcerClient;
 use bulkhead_api::v1::pod_workers_client::PodWorkersClient;
 
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
+use bulkhead_api::v1::sessions_client::SessionsClient;
 use bulkhead_api::v1::watch_pods_response::Message;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
@@ -46,6 +48,9 @@ fn main() -> Result<()> {
                 probe(channel, uid, container, id).await
             }
             [what] if what == "pods" => pods(channel).await,
+            [what, pod @ .., container, command] if what == "run" => {
+                run(channel, pod, container, command).await
+            }
             _ => bail!("which call?"),
         }
     })
@@ -101,6 +106,25 @@ async fn probe(channel: Channel, uid: &str, container: &str, id: &str) -> Result
         let answer = answer.into_inner();
         format!("exit {} {}", answer.exit_code, answer.error)
     }));
+    Ok(())
+}
+
+async fn run(channel: Channel, pod: &[String], container: &str, command: &str) -> Result<()> {
+    let [namespace, name] = pod else {
+        bail!("which pod?");
+    };
+    let request = v1::RunCommandRequest {
+        pod: Some(v1::PodReference {
+            uid: String::new(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        }),
+        requester: "somebody else".to_owned(),
+        container_name: container.to_owned(),
+        command: vec![command.to_owned()],
+    };
+    let answer = SessionsClient::new(channel).run_command(request).await;
+    tell(answer.map(|answer| format!("exit {}", answer.into_inner().exit_code)));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use serde_json::json;
-use test_support::wait_for;
+use test_support::{BulkheadOptions, wait_for};
 use topology::Process;
 
 use super::intruder::{Known, call, ids, sleeper, update};
@@ -64,6 +64,43 @@ fn who_owns_sync_loop_can_neither_invent_a_pod_nor_alter_one() -> Result<()> {
     assert!(ground.containers("invented")?.is_empty());
     let pods = ground.bulkhead.pods()?;
     assert_eq!(pods.len(), 2, "{pods:?}");
+    Ok(())
+}
+
+#[test]
+fn who_owns_node_api_enters_no_pod_that_the_policy_does_not_let_it_enter() -> Result<()> {
+    let grant = "[[grants]]\npods = [\"default/wide\"]\nhostNetwork = true\n";
+    let ground = Ground::start_with(&BulkheadOptions {
+        policy: Some(grant.to_owned()),
+        ..BulkheadOptions::default()
+    })?;
+    let mut wide = sleeper(None);
+    wide["hostNetwork"] = json!(true);
+    ground.apply("plain", sleeper(None))?;
+    ground.apply("wide", wide)?;
+    let run = |caller, pod: &str| {
+        let name = ground.full_name(pod);
+        let words = ["run", "default", &name, "app", "/bin/true"];
+        call(&ground, caller, Process::PodWorkerPool, &words)
+    };
+    for pod in ["plain", "wide"] {
+        Known::of(&ground, pod)?;
+    }
+    assert_eq!(run(Process::NodeApi, "plain")?, "Ok exit 0\n");
+    let refused = run(Process::NodeApi, "wide")?;
+    assert!(refused.starts_with("PermissionDenied"), "{refused}");
+    assert!(refused.contains("exec = true"), "{refused}");
+    // What it did stands in the log, with the caller that it named.
+    let log = ground.bulkhead.log(Process::PodWorkerPool);
+    assert!(log.contains("requester=\"somebody else\""), "{log}");
+    // It can neither start, stop nor alter a pod.
+    let pod = Known::of(&ground, "plain")?;
+    let words = ["update", "kill", &pod.uid, "default", &pod.name, ""];
+    let answer = call(&ground, Process::NodeApi, Process::PodWorkerPool, &words)?;
+    assert!(answer.starts_with("PermissionDenied"), "{answer}");
+    // Nor read what sources have.
+    let answer = call(&ground, Process::NodeApi, Process::ConfigSourcer, &["pods"])?;
+    assert!(answer.starts_with("PermissionDenied"), "{answer}");
     Ok(())
 }
 
