@@ -60,6 +60,18 @@ impl ControlPlane {
     /// # Errors
     /// When a program cannot be started, or the API server does not answer.
     pub fn start(node: &Arc<TestNode>, node_name: &str) -> Result<ControlPlane> {
+        ControlPlane::start_with(node, node_name, &[])
+    }
+
+    /// The same; a real API server has these flags too.
+    ///
+    /// # Errors
+    /// When a program cannot be started, or the API server does not answer.
+    pub fn start_with(
+        node: &Arc<TestNode>,
+        node_name: &str,
+        flags: &[&str],
+    ) -> Result<ControlPlane> {
         let directory = node.directory().join("cluster");
         fs::create_dir(&directory)?;
         let authority = Authority::create(&directory, &format!("{HOST}:{PORT}"))?;
@@ -75,7 +87,9 @@ impl ControlPlane {
             authority.kubeconfig(name)?;
         }
         let back_end = match ControlPlane::assets() {
-            Some(assets) => BackEnd::Real(Programs::start(&assets, node, &authority, node_name)?),
+            Some(assets) => BackEnd::Real(Programs::start(
+                &assets, node, &authority, node_name, flags,
+            )?),
             None => {
                 authority.issue_expired("expired", HOST)?;
                 BackEnd::Double(ApiServer::start(node, node_name, PORT, &directory)?)
@@ -120,6 +134,17 @@ impl ControlPlane {
     #[must_use]
     pub fn client_authority(&self) -> PathBuf {
         self.path("ca.crt")
+    }
+
+    /// The kubeconfig of an administrator with all that it names in it, of a real one.
+    ///
+    /// # Errors
+    /// When kubectl does not run.
+    pub fn admin_kubeconfig(&self) -> Result<String> {
+        match &self.back_end {
+            BackEnd::Real(programs) => programs.kubectl(&["config", "view", "--raw", "--flatten"]),
+            BackEnd::Double(_) => bail!("the double of a control plane has none"),
+        }
     }
 
     /// Starts the API server again.

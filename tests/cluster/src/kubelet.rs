@@ -15,7 +15,8 @@ pub struct KubeletCluster {
     kubelet: Child,
     /// The control plane.
     pub plane: ControlPlane,
-    containerd: PrivateContainerd,
+    /// The runtime.
+    pub containerd: PrivateContainerd,
 }
 
 impl KubeletCluster {
@@ -25,13 +26,21 @@ impl KubeletCluster {
     /// # Errors
     /// When something does not come up.
     pub fn start() -> Result<Option<KubeletCluster>> {
+        KubeletCluster::start_with_flags(&[])
+    }
+
+    /// The same with these flags of the API server.
+    ///
+    /// # Errors
+    /// When something does not come up.
+    pub fn start_with_flags(flags: &[&str]) -> Result<Option<KubeletCluster>> {
         let Some(assets) = ControlPlane::assets() else {
             test_support::not_tried("a kubelet beside: KUBEBUILDER_ASSETS is not set");
             return Ok(None);
         };
         let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
         let node = containerd.node();
-        let plane = ControlPlane::start(node, &node.host_name())?;
+        let plane = ControlPlane::start_with(node, &node.host_name(), flags)?;
         // A kubelet wants its cgroup to be there.
         for hierarchy in cgroup::hierarchies()? {
             fs::create_dir_all(hierarchy.join(node.name()))?;
@@ -50,7 +59,11 @@ impl KubeletCluster {
             "failSwapOn": false,
             "failCgroupV1": false,
             "evictionHard": {"imagefs.available": "0%"},
-            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": false}},
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": false},
+                "x509": {"clientCAFile": plane.client_authority()},
+            },
             "authorization": {"mode": "AlwaysAllow"},
             "podLogsDir": directory.join("logs"),
         });

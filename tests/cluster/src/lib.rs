@@ -9,6 +9,7 @@
 pub mod audit;
 pub mod comparison;
 pub mod condition;
+pub mod conformance;
 mod control_plane;
 pub mod kubectl;
 pub mod kubelet;

@@ -29,7 +29,7 @@ impl Cluster {
     /// # Errors
     /// When something does not come up.
     pub fn start() -> Result<Cluster> {
-        Cluster::start_with(None, |_, _| Ok(()))
+        Cluster::start_with(None, &[], |_, _| Ok(()))
     }
 
     /// The same with this node policy.
@@ -37,7 +37,7 @@ impl Cluster {
     /// # Errors
     /// When something does not come up.
     pub fn start_with_policy(policy: Option<String>) -> Result<Cluster> {
-        Cluster::start_with(policy, |_, _| Ok(()))
+        Cluster::start_with(policy, &[], |_, _| Ok(()))
     }
 
     /// The same, after something was done with the control plane and the node's name.
@@ -45,16 +45,25 @@ impl Cluster {
     /// # Errors
     /// When something does not come up.
     pub fn start_after(prepare: impl FnOnce(&ControlPlane, &str) -> Result<()>) -> Result<Cluster> {
-        Cluster::start_with(None, prepare)
+        Cluster::start_with(None, &[], prepare)
+    }
+
+    /// The same with these flags of a real API server.
+    ///
+    /// # Errors
+    /// When something does not come up.
+    pub fn start_with_flags(flags: &[&str]) -> Result<Cluster> {
+        Cluster::start_with(None, flags, |_, _| Ok(()))
     }
 
     fn start_with(
         policy: Option<String>,
+        flags: &[&str],
         prepare: impl FnOnce(&ControlPlane, &str) -> Result<()>,
     ) -> Result<Cluster> {
         let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
         let name = containerd.node().host_name();
-        let plane = ControlPlane::start(containerd.node(), &name)?;
+        let plane = ControlPlane::start_with(containerd.node(), &name, flags)?;
         prepare(&plane, &name)?;
         let authentication = json!({"x509": {"clientCAFile": plane.client_authority()}});
         let options = BulkheadOptions {

@@ -21,19 +21,23 @@ pub(crate) struct Programs {
     assets: PathBuf,
     directory: PathBuf,
     node: Arc<TestNode>,
+    /// More flags of the API server.
+    flags: Vec<String>,
     /// The API server by itself: it is restarted.
     api_server: Option<Child>,
     others: Vec<Child>,
 }
 
 impl Programs {
-    /// Starts all of it. `directory` has the certificate of the API server, and the
-    /// kubeconfig `admin.kubeconfig`; what the node `node_name` does is written to an audit log.
+    /// Starts all of it, the API server with these flags too. `directory` has its certificate,
+    /// and the kubeconfig `admin.kubeconfig`; what the node `node_name` does is written to an
+    /// audit log.
     pub(crate) fn start(
         assets: &Path,
         node: &Arc<TestNode>,
         authority: &Authority,
         node_name: &str,
+        flags: &[&str],
     ) -> Result<Programs> {
         let directory = authority.directory().to_owned();
         for (name, user) in [
@@ -57,6 +61,7 @@ impl Programs {
             assets: assets.to_owned(),
             directory,
             node: Arc::clone(node),
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             api_server: None,
             others: Vec::new(),
         };
@@ -132,6 +137,7 @@ impl Programs {
             ("--kubelet-preferred-address-types", "InternalIP"),
         ];
         flags.extend(files.iter().map(|(flag, path)| (*flag, path.as_str())));
+        flags.extend(self.flags.iter().filter_map(|flag| flag.split_once('=')));
         self.api_server = Some(self.spawn("kube-apiserver", &flags)?);
         wait_for("the API server", START, || {
             self.kubectl(&["get", "--raw", "/readyz"])

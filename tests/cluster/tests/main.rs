@@ -1,5 +1,6 @@
 //! A node in a cluster.
 
+mod conformance;
 mod decisions;
 mod deletions;
 mod faults;
