@@ -59,6 +59,8 @@ impl KubeletCluster {
             "failSwapOn": false,
             "failCgroupV1": false,
             "evictionHard": {"imagefs.available": "0%"},
+            // A full disk of this machine is no reason to remove the tests' images.
+            "imageGCHighThresholdPercent": 100,
             "authentication": {
                 "anonymous": {"enabled": false},
                 "webhook": {"enabled": false},
