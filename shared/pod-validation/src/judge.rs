@@ -11,19 +11,22 @@ use crate::support::api_pods;
 use crate::validate::{ephemeral, validate};
 use crate::{defaults, support};
 
-/// Everything that is wrong with a pod that has its identity, and everything that it asks
-/// for and Bulkhead does not do. What it leaves to the API server has the default.
+/// Everything that is wrong with a pod that has its identity. What it leaves to the API
+/// server has the default.
 ///
-/// A static pod is judged by the same rules as its manifest was. `classes` are those of
-/// the node, and the pod has the overhead of its class already.
+/// A static pod is judged by the same rules as its manifest was, also for what it asks for and
+/// Bulkhead does not do. `classes` are those of the node, and the pod has the overhead of its
+/// class already. What a pod from an API server asks for in vain is [`unmet`].
 #[must_use]
 pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<FieldError> {
     let mut found = support::unsupported_fields(pod);
     match source {
-        PodSource::File | PodSource::Http => found.extend(support::static_pod_restrictions(pod)),
+        PodSource::File | PodSource::Http => {
+            found.extend(support::static_pod_restrictions(pod));
+            found.extend(runtime_class_errors(pod, classes, ""));
+        }
         PodSource::Api => found.retain(api_pods::is_refused),
     }
-    found.extend(runtime_class_errors(pod, classes, ""));
     found.extend(uid_error(pod, ""));
     let mut with_defaults = pod.clone();
     if source == PodSource::Api {
@@ -41,12 +44,16 @@ pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<Fiel
 /// What a pod asks for that this node does not offer, and that is no reason to refuse it: it
 /// waits. A pod from a manifest is refused for it.
 #[must_use]
-pub fn unmet(pod: &Pod, source: PodSource) -> Vec<FieldError> {
+pub fn unmet(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<FieldError> {
     match source {
         PodSource::File | PodSource::Http => Vec::new(),
         PodSource::Api => {
             let unsupported = support::unsupported_fields(pod).into_iter();
-            unsupported.filter_map(api_pods::wait).collect()
+            let mut unmet: Vec<FieldError> = unsupported.filter_map(api_pods::wait).collect();
+            // Its overhead is the API server's to judge.
+            let class = runtime_class_errors(pod, classes, "").into_iter();
+            unmet.extend(class.filter(|it| matches!(it.reason, Reason::NotFound { .. })));
+            unmet
         }
     }
 }
@@ -82,13 +89,17 @@ mod tests {
         found.into_iter().map(|error| error.field).collect()
     }
 
-    /// The fields that a pod is refused for, by its spec's and its container's.
-    fn refused(fields_of_spec: &str, fields_of_container: &str) -> Vec<String> {
+    /// The fields that keep a pod from running, by its spec's and its container's.
+    fn in_the_way(fields_of_spec: &str, fields_of_container: &str) -> Vec<String> {
         let spec = format!(
             r#"{{"containers":[{{"name":"c","image":"i:1"{fields_of_container}}}]{fields_of_spec}}}"#
         );
-        let spec = serde_json::from_str(&spec).unwrap();
-        fields(|pod| pod["spec"] = spec, PodSource::Api)
+        let spec: Value = serde_json::from_str(&spec).unwrap();
+        let mut found = fields(|pod| pod["spec"] = spec.clone(), PodSource::Api);
+        let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        let unmet = unmet(&pod, PodSource::Api, &RuntimeClasses::new()).into_iter();
+        found.extend(unmet.map(|error| error.field));
+        found
     }
 
     #[test]
@@ -102,13 +113,10 @@ mod tests {
             assert_eq!(found, ["spec.ephemeralContainers"]);
         }
         assert!(fields(with(good), PodSource::Api).is_empty());
-        let bad = json!([{"name": "c", "image": "i:1", "volumeDevices": [
-            {"name": "v", "devicePath": "/dev/x"}]}]);
+        let bad = json!([{"name": "c", "image": "i:1"}]);
         let found = fields(with(bad), PodSource::Api);
-        for expected in ["name", "volumeDevices"] {
-            let field = format!("spec.ephemeralContainers[0].{expected}");
-            assert!(found.contains(&field), "{found:?}");
-        }
+        let field = "spec.ephemeralContainers[0].name".to_owned();
+        assert!(found.contains(&field), "{found:?}");
     }
 
     /// Kinds of volumes that are refused whatever they say.
@@ -189,6 +197,16 @@ mod tests {
                     "limits": {"example.com/gpu": "1"}, "requests": {"example.com/gpu": "1"}}}]),
                 Some("spec.containers[0].resources.limits[example.com/gpu]"),
             ),
+            (
+                "volumes",
+                json!([{"name": "v", "nfs": {}}]),
+                Some("spec.volumes[0].nfs"),
+            ),
+            (
+                "runtimeClassName",
+                json!("vm"),
+                Some("spec.runtimeClassName"),
+            ),
         ] {
             let set = |pod: &mut Value| pod["spec"][path] = value.clone();
             assert_eq!(fields(set, PodSource::Api), [""; 0], "{path}");
@@ -196,14 +214,12 @@ mod tests {
             let mut pod = json!({"metadata": {}, "spec": {"containers": []}});
             set(&mut pod);
             let pod: Pod = serde_json::from_value(pod).unwrap();
-            let found = unmet(&pod, PodSource::Api);
+            let classes = RuntimeClasses::new();
+            let found = unmet(&pod, PodSource::Api, &classes);
             let first = found.first().map(|error| error.field.as_str());
             assert_eq!(first, waits, "{path}");
-            assert_eq!(unmet(&pod, PodSource::File), []);
+            assert_eq!(unmet(&pod, PodSource::File, &classes), []);
         }
-        // Volumes of kinds that are not done are refused, whoever asks.
-        let volume = |pod: &mut Value| pod["spec"]["volumes"] = json!([{"name": "v", "nfs": {}}]);
-        assert_eq!(fields(volume, PodSource::Api), ["spec.volumes[0].nfs"]);
     }
 
     #[test]
@@ -244,7 +260,7 @@ mod tests {
             (&responder("b", 1), "spec.evictionResponders[0].name"),
             (&responder("", 1), "spec.evictionResponders[0].name"),
         ] {
-            assert_eq!(refused(fields, ""), [expected], "{fields}");
+            assert_eq!(in_the_way(fields, ""), [expected], "{fields}");
         }
         // Nothing of the node's.
         for fields in [
@@ -253,7 +269,7 @@ mod tests {
             r#","hostnameOverride":"a.example.org","hostname":"h","subdomain":"s""#,
             &responder("acme.io/foo", 10_000),
         ] {
-            assert_eq!(refused(fields, ""), Vec::<String>::new(), "{fields}");
+            assert_eq!(in_the_way(fields, ""), Vec::<String>::new(), "{fields}");
         }
     }
 
@@ -278,14 +294,14 @@ mod tests {
                 "restartPolicyRules[0].action",
             ),
         ] {
-            let found = refused("", fields);
+            let found = in_the_way("", fields);
             let expected = format!("{container}.{expected}");
             assert!(found.contains(&expected), "{fields}: {found:?}");
         }
         let mount =
             r#","volumeMounts":[{"name":"v","mountPath":"/v","bindMountOptions":["nodev"]}]"#;
         assert_eq!(
-            refused(r#","volumes":[{"name":"v","emptyDir":{}}]"#, mount),
+            in_the_way(r#","volumes":[{"name":"v","emptyDir":{}}]"#, mount),
             [format!("{container}.volumeMounts[0].bindMountOptions")]
         );
         let volumes =
@@ -317,10 +333,10 @@ mod tests {
             let env = format!(r#","env":[{{"name":"A","valueFrom":{{"fileKeyRef":{{{key}}}}}}}]"#);
             let field = |field| format!("{container}.env[0].valueFrom.fileKeyRef.{field}");
             let expected: Vec<String> = expected.into_iter().map(field).collect();
-            assert_eq!(refused(volumes, &env), expected, "{key}");
+            assert_eq!(in_the_way(volumes, &env), expected, "{key}");
         }
         let plain = r#","livenessProbe":{"grpc":{"port":1,"mode":"Plaintext"}}"#;
-        assert_eq!(refused("", plain), Vec::<String>::new());
+        assert_eq!(in_the_way("", plain), Vec::<String>::new());
     }
 
     #[test]
@@ -334,7 +350,7 @@ mod tests {
             (r#","hostUsers":false"#, "Unmasked", &[]),
             ("", "x", &[field]),
         ] {
-            assert_eq!(refused(pod, &container(mode)), expected, "{pod} {mode}");
+            assert_eq!(in_the_way(pod, &container(mode)), expected, "{pod} {mode}");
         }
     }
 
@@ -356,7 +372,7 @@ mod tests {
                 &["spec.hostPID", "spec.hostIPC"],
             ),
         ] {
-            assert_eq!(refused(fields, ""), expected, "{fields}");
+            assert_eq!(in_the_way(fields, ""), expected, "{fields}");
         }
     }
 
@@ -372,12 +388,6 @@ mod tests {
                     "/spec/containers/0/image",
                     json!(""),
                     "spec.containers[0].image",
-                ),
-                (
-                    "/spec",
-                    json!({"containers": [{"name": "c", "image": "i",
-                           "securityContext": {"windowsOptions": {}}}]}),
-                    "spec.containers[0].securityContext.windowsOptions",
                 ),
             ] {
                 let set = |pod: &mut Value| *pod.pointer_mut(pointer).unwrap() = value;
@@ -440,7 +450,7 @@ mod tests {
                 Some("claims"),
             ),
         ] {
-            let found = refused(&pod, &container);
+            let found = in_the_way(&pod, &container);
             let expected = expected.map(|field| match field {
                 "" => "spec.resources".to_owned(),
                 field => format!("spec.resources.{field}"),

@@ -2,6 +2,7 @@
 
 use clock::UnixNanos;
 use local_objects::has_found_claim;
+use pod::runtime_class::RuntimeClasses;
 use pod::{Pod, PodExt, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
@@ -40,7 +41,7 @@ pub(super) async fn sync(
     let objects = context.objects.known(&source_pod);
     let pod = local_objects::with_claimed_volumes(&source_pod, &objects);
     let refused = context.policy.judge_and_register(desired, &pod);
-    let waits = not_offered(desired, &pod);
+    let waits = not_offered(desired, &pod, &context.facts.runtime_classes);
     if let Some(waits) = &waits {
         announce(context, desired.identity(), waits.clone(), memory);
     }
@@ -75,8 +76,8 @@ pub(super) async fn sync(
 
 /// What the pod asks for and the node does not offer: nothing of it is started. A pod from a
 /// manifest with that is refused by its source.
-fn not_offered(desired: &DesiredPod, pod: &Pod) -> Option<Refused> {
-    let unmet = pod_validation::unmet(pod, desired.document().source());
+fn not_offered(desired: &DesiredPod, pod: &Pod, classes: &RuntimeClasses) -> Option<Refused> {
+    let unmet = pod_validation::unmet(pod, desired.document().source(), classes);
     let unmet: Vec<String> = unmet.iter().map(ToString::to_string).collect();
     (!unmet.is_empty()).then(|| Refused {
         reason: NOT_OFFERED_REASON,

@@ -34,25 +34,39 @@ async fn send(node: &TestNode, kind: UpdateKind, pod: &Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_asks_for_what_the_node_does_not_offer_waits_with_an_event() {
-    let node = TestNode::new();
-    let mut pod = pod_running("a", "u1", RUN);
-    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"example.com/gpu": "1"}});
-    create(&node, &pod).await;
-    create(&node, &pod_running("b", "u2", RUN)).await;
-    running(&node, "u2").await;
-    eventually("it is said", || !node.events("u1").is_empty()).await;
+    for (field, value, said) in [
+        (
+            "resources",
+            json!({"limits": {"example.com/gpu": "1"}}),
+            "example.com/gpu",
+        ),
+        ("volumes", json!([{"name": "v", "nfs": {}}]), "nfs"),
+        ("runtimeClassName", json!("vm"), "vm"),
+    ] {
+        let node = TestNode::new();
+        let mut pod = pod_running("a", "u1", RUN);
+        let part = match field {
+            "resources" => &mut pod["spec"]["containers"][0],
+            _ => &mut pod["spec"],
+        };
+        part[field] = value;
+        create(&node, &pod).await;
+        create(&node, &pod_running("b", "u2", RUN)).await;
+        running(&node, "u2").await;
+        eventually("it is said", || !node.events("u1").is_empty()).await;
 
-    let events = node.events("u1");
-    assert_eq!(events.len(), 1, "{events:?}");
-    assert_eq!(events[0].reason, NOT_OFFERED_REASON);
-    assert!(events[0].message.contains("example.com/gpu"), "{events:?}");
-    let waiting = &node.observation("u1").unwrap().waiting[0];
-    assert_eq!(waiting.reason, NOT_OFFERED_REASON);
-    assert!(node.running("u1").is_none());
-    // It can be deleted as any other.
-    node.stop(&pod, 1).await;
-    let ended = Some(WorkerPhase::Finished);
-    eventually("it ends", || node.phase("u1") == ended).await;
+        let events = node.events("u1");
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0].reason, NOT_OFFERED_REASON);
+        assert!(events[0].message.contains(said), "{events:?}");
+        let waiting = &node.observation("u1").unwrap().waiting[0];
+        assert_eq!(waiting.reason, NOT_OFFERED_REASON);
+        assert!(node.running("u1").is_none());
+        // It can be deleted as any other.
+        node.stop(&pod, 1).await;
+        let ended = Some(WorkerPhase::Finished);
+        eventually("it ends", || node.phase("u1") == ended).await;
+    }
 }
 
 fn services(cluster_ip: &str) -> Services {
