@@ -1,20 +1,16 @@
 //! The upstream project's own tests of a node.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use cluster::conformance::{Outcomes, Program, passed};
+use cluster::conformance::{Outcomes, Program};
 use cluster::kubelet::KubeletCluster;
 use cluster::{Cluster, ControlPlane};
 use test_support::Containerd;
 
-/// The names that pass, one a line.
-const PASSED: &str = include_str!("../data/node-conformance-passed.txt");
-
-/// Has the names that passed added to the file.
+/// Has the names that passed added to the file of those that are known to.
 const UPDATE: &str = "BULKHEAD_CONFORMANCE_UPDATE";
 /// Has the tests run against a kubelet too.
 const PEER: &str = "BULKHEAD_CONFORMANCE_PEER";
@@ -22,34 +18,21 @@ const PEER: &str = "BULKHEAD_CONFORMANCE_PEER";
 /// Volumes of tokens are not supported yet: pods get none.
 const FLAGS: [&str; 1] = ["--disable-admission-plugins=ServiceAccount"];
 
-fn known() -> BTreeSet<&'static str> {
-    PASSED.lines().filter(|line| !line.is_empty()).collect()
-}
-
 fn run(
     program: &Program,
-    name: &str,
+    node: &str,
     plane: &ControlPlane,
     containerd: &Containerd,
 ) -> Result<Outcomes> {
-    let reports = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&reports)?;
+    let reports = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(node);
     let outcomes = program.run(plane, containerd, &reports)?;
-    let passed = passed(&outcomes);
-    let mut said = format!("{name}: {} of {} pass\n", passed.len(), outcomes.len());
-    for new in passed.difference(&known()) {
-        said += &format!("new: {new}\n");
-    }
-    for (name, outcome) in outcomes.iter().filter(|(_, it)| *it != "passed") {
-        said += &format!("{name}: {outcome}\n");
-    }
     // Past the capture of the test's output.
-    write!(io::stdout(), "{said}")?;
+    write!(io::stdout(), "{node}: {}", outcomes.summary())?;
     Ok(outcomes)
 }
 
 #[test]
-fn what_passed_of_the_upstream_tests_passes() -> Result<()> {
+fn the_upstream_tests_that_are_known_to_pass_do() -> Result<()> {
     let Some(program) = Program::find() else {
         test_support::not_tried(
             "the upstream tests: BULKHEAD_CONFORMANCE or KUBEBUILDER_ASSETS is not set",
@@ -59,20 +42,17 @@ fn what_passed_of_the_upstream_tests_passes() -> Result<()> {
     let cluster = Cluster::start_with_flags(&FLAGS)?;
     let containerd = &cluster.ground.containerd;
     let outcomes = run(&program, "bulkhead", &cluster.plane, containerd)?;
-    let passed = passed(&outcomes);
-    let known = known();
     if std::env::var_os(UPDATE).is_some() {
-        let all: Vec<&str> = passed.union(&known).copied().collect();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/node-conformance-passed.txt");
-        fs::write(path, all.join("\n") + "\n")?;
+        fs::write(path, outcomes.all_known())?;
     }
-    let lost = program.not_passed(&known, &outcomes);
+    let lost = outcomes.lost();
     ensure!(lost.is_empty(), "they do not pass any more: {lost:#?}");
     Ok(())
 }
 
 #[test]
-fn what_passes_of_the_upstream_tests_passes_against_a_kubelet() -> Result<()> {
+fn the_upstream_tests_that_pass_do_against_a_kubelet() -> Result<()> {
     let (Some(program), Some(_)) = (Program::find(), std::env::var_os(PEER)) else {
         return Ok(());
     };
@@ -80,7 +60,7 @@ fn what_passes_of_the_upstream_tests_passes_against_a_kubelet() -> Result<()> {
         return Ok(());
     };
     let outcomes = run(&program, "kubelet", &kubelet.plane, &kubelet.containerd)?;
-    let other = program.not_passed(&known(), &outcomes);
-    ensure!(other.is_empty(), "a kubelet does not pass: {other:#?}");
+    let lost = outcomes.lost();
+    ensure!(lost.is_empty(), "a kubelet does not pass: {lost:#?}");
     Ok(())
 }

@@ -46,6 +46,24 @@ fn a_deleted_pod_has_its_grace_and_goes() -> Result<()> {
 }
 
 #[test]
+fn a_pod_that_asks_for_what_is_not_supported_waits_and_can_be_deleted() -> Result<()> {
+    let cluster = Cluster::start()?;
+    let mut lacking = template("lacking", &[]);
+    let volume = json!({"name": "v", "nfs": {"server": "192.0.2.1", "path": "/"}});
+    lacking["spec"]["volumes"] = json!([volume]);
+    cluster.plane.apply(&pod("lacking", &lacking))?;
+    cluster.until("the pod to wait", || {
+        let pod = cluster.plane.get("pod", "lacking")?;
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        let events = cluster.plane.events_of("lacking")?;
+        let mut said = events.iter().filter_map(|event| event["message"].as_str());
+        Ok(waiting["reason"] == "ResourcesNotOffered" && said.any(|it| it.contains("nfs")))
+    })?;
+    cluster.plane.delete("pod", "lacking", Grace::Own)?;
+    cluster.until_ready("lacking", 0).map(drop)
+}
+
+#[test]
 fn a_node_is_drained_deleted_and_registered_again() -> Result<()> {
     let cluster = Cluster::start()?;
     let (plane, node) = (&cluster.plane, cluster.node_name());
