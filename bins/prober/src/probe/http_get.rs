@@ -65,7 +65,11 @@ pub(super) async fn probe(
                 ..Unmade::for_good(message)
             });
         }
-        Ok(answer) => conclude(answer.status),
+        Ok(Answer {
+            status,
+            body: Ok(body),
+            ..
+        }) => conclude(status, &body),
         Err(Failed::LocalShortage(error)) => return Err(Unmade::for_local_shortage(&error)),
         Err(Failed::Request(error)) => {
             let reason = telemetry::chain(error.as_ref());
@@ -166,11 +170,14 @@ async fn get_all(
     )))
 }
 
-fn conclude(status: StatusCode) -> Outcome {
+/// The kubelet's words, which people search their events for.
+fn conclude(status: StatusCode, body: &[u8]) -> Outcome {
     match status.as_u16() {
         200..=299 => Outcome::Success(String::new()),
-        300..=399 => Outcome::Success(format!("status {status}: the redirect was not followed")),
-        // The kubelet's words, which people search their events for.
+        300..=399 => {
+            let body = String::from_utf8_lossy(body);
+            Outcome::Success(format!("Probe terminated redirects, Response body: {body}"))
+        }
         code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
     }
 }
@@ -212,8 +219,8 @@ struct Answer {
     status: StatusCode,
     /// Where it redirects to, if it does.
     location: Option<String>,
-    /// Whether as much of its body was there in time as is looked at, or what was wrong.
-    body: Result<(), String>,
+    /// As much of its body as is looked at, or why it was not there in time.
+    body: Result<Vec<u8>, String>,
 }
 
 async fn exchange(
@@ -293,13 +300,15 @@ async fn read(mut response: Response<Incoming>, deadline: Instant) -> Answer {
     }
 }
 
-async fn read_body(body: &mut Incoming) -> Result<(), hyper::Error> {
-    let mut bytes = 0;
-    while bytes < MAX_BODY_BYTES {
+async fn read_body(body: &mut Incoming) -> Result<Vec<u8>, hyper::Error> {
+    let mut bytes = Vec::new();
+    while bytes.len() < MAX_BODY_BYTES {
         let Some(frame) = body.frame().await else {
             break;
         };
-        bytes += frame?.data_ref().map_or(0, Bytes::len);
+        if let Some(data) = frame?.data_ref() {
+            bytes.extend_from_slice(data);
+        }
     }
-    Ok(())
+    Ok(bytes)
 }
