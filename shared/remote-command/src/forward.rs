@@ -64,7 +64,9 @@ async fn send(mut local: impl AsyncRead + Unpin, writer: &Writer) {
 /// Writes what comes, to its end.
 async fn receive(reader: &mut Reader, mut local: impl AsyncWrite + Unpin) -> Result<(), Error> {
     let mut reason = Vec::new();
-    loop {
+    let (mut data_ended, mut error_ended) = (false, false);
+    // Some servers end the data before they say why there is none.
+    while !(data_ended && error_ended) {
         match reader.next().await? {
             None => break,
             Some(Frame::Data {
@@ -74,9 +76,7 @@ async fn receive(reader: &mut Reader, mut local: impl AsyncWrite + Unpin) -> Res
             }) => {
                 let room = MAX_REASON_BYTES.saturating_sub(reason.len());
                 reason.extend(bytes.into_iter().take(room));
-                if is_last && !reason.is_empty() {
-                    break;
-                }
+                error_ended |= is_last;
             }
             Some(Frame::Data {
                 stream: DATA,
@@ -86,13 +86,12 @@ async fn receive(reader: &mut Reader, mut local: impl AsyncWrite + Unpin) -> Res
                 local.write_all(&bytes).await.map_err(Error::Local)?;
                 local.flush().await.map_err(Error::Local)?;
                 if is_last {
+                    data_ended = true;
                     local.shutdown().await.map_err(Error::Local)?;
-                    break;
                 }
             }
-            Some(Frame::Reset {
-                stream: DATA | ERROR,
-            }) => break,
+            Some(Frame::Reset { stream: DATA }) => data_ended = true,
+            Some(Frame::Reset { stream: ERROR }) => error_ended = true,
             Some(_) => {}
         }
     }

@@ -187,18 +187,24 @@ async fn a_port_is_a_connection_with_two_ends() {
 
 #[tokio::test]
 async fn a_port_that_cannot_be_reached_says_why() {
-    let (client, mut server) = tokio::io::duplex(1 << 16);
-    let (local, _peer) = tokio::io::duplex(1 << 16);
-    let serve = async {
-        accept(&mut server, "portforward.k8s.io").await;
-        data(&mut server, 1, b"connection refused", false).await;
-        server
-            .write_all(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 5])
-            .await
-            .unwrap();
-        server
-    };
-    let (forwarded, _server) = tokio::join!(forward(client, "/portforward/t", 8080, local), serve);
-    let error = forwarded.unwrap_err();
-    assert_eq!(error.to_string(), "connection refused");
+    let reset = |stream| [0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, stream, 0, 0, 0, 5];
+    for data_ends_first in [true, false] {
+        let (client, mut server) = tokio::io::duplex(1 << 16);
+        let (local, _peer) = tokio::io::duplex(1 << 16);
+        let serve = async {
+            accept(&mut server, "portforward.k8s.io").await;
+            if data_ends_first {
+                data(&mut server, 3, b"", true).await;
+            }
+            data(&mut server, 1, b"connection refused", false).await;
+            for stream in [3, 1] {
+                server.write_all(&reset(stream)).await.unwrap();
+            }
+            server
+        };
+        let forwarding = forward(client, "/portforward/t", 8080, local);
+        let (forwarded, _server) = tokio::join!(forwarding, serve);
+        let error = forwarded.unwrap_err();
+        assert_eq!(error.to_string(), "connection refused");
+    }
 }
