@@ -190,8 +190,9 @@ fn a_terminal_has_keys_a_size_and_is_left_as_it_was() -> Result<()> {
     let ask = "until [ \"$(stty size)\" = '33 90' ]; do sleep 0.1; done; echo si''ze\r";
     terminal.press(ask)?;
     terminal.until_shown("size")?;
-    // Ctrl-C is a key of the command's terminal.
-    terminal.press("sleep 1000\r")?;
+    // Ctrl-C is a key of the command's terminal, once the shell does not read keys itself.
+    terminal.press("echo slee''ping; sleep 1000\r")?;
+    terminal.until_shown("sleeping")?;
     terminal.press("\u{3}")?;
     terminal.press("echo still he''re\r")?;
     terminal.until_shown("still here")?;
