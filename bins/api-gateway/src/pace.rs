@@ -18,7 +18,7 @@ pub(crate) enum Lane {
     Status,
     /// Of events.
     Event,
-    /// Of reviews, for which a caller of node-api waits.
+    /// Of reviews, for which a client of the node waits.
     Review,
     /// All others.
     Other,

@@ -10,7 +10,7 @@ use crate::client::{Answer, ApiRequest, Client};
 use crate::pace::Lane;
 use crate::review::{self, ReviewError};
 
-/// Asks the API server what it thinks of the callers of node-api.
+/// Asks the API server about the clients of the node.
 pub(crate) struct Reviews {
     pub(crate) node_name: Arc<str>,
     pub(crate) requests: Arc<Client>,

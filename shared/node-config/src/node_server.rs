@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The server of node-api, as a `KubeletConfiguration` says it.
+/// The node's own server, as a `KubeletConfiguration` says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeServer {
     /// `address` and `port`: 0.0.0.0 and 10250 by default.
@@ -15,7 +15,7 @@ pub struct NodeServer {
     /// `healthzBindAddress` and `healthzPort`: 127.0.0.1 and 10248 by default; absent where
     /// the port is 0.
     pub health_address: Option<SocketAddr>,
-    /// `tlsCertFile` and `tlsPrivateKeyFile`; without them node-api makes a certificate.
+    /// `tlsCertFile` and `tlsPrivateKeyFile`; without them the server makes a certificate.
     pub certificate: Option<ServingCertificate>,
     /// `tlsMinVersion` is VersionTLS13.
     pub tls13_only: bool,
@@ -56,7 +56,7 @@ pub enum Authorization {
 pub struct ServingCertificate {
     /// A chain in PEM.
     pub chain: String,
-    /// In PEM; empty for all processes but node-api.
+    /// In PEM; empty for all processes but the one that serves.
     pub key: String,
 }
 

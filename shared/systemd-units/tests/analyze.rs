@@ -10,23 +10,19 @@ use std::process::{Command, Output};
 
 use systemd_units::{PROGRAMS, bundle, service_name};
 use tempfile::TempDir;
-use topology::Process;
+use topology::{Need, PROCESSES, Process, ProcessRow};
 
-/// Most exposure of each service, times ten: systemd-analyze(1), `security`. Mounts of its
-/// own, which most of what is left asks for, nobody can have who mounts what pods see:
+/// Most exposure of a service, times ten: systemd-analyze(1), `security`. Mounts of its own,
+/// which most of what is left asks for, nobody can have who mounts what pods see:
 /// pod-worker-pool, and the supervisor that starts it.
-const EXPOSURE_MAX: [(Process, u32); 10] = [
-    (Process::SyncLoop, 5),
-    (Process::Pleg, 5),
-    (Process::StatusSyncer, 5),
-    (Process::Prober, 15),
-    (Process::ConfigSourcer, 15),
-    (Process::CredentialProvider, 15),
-    (Process::ApiGateway, 15),
-    (Process::NodeApi, 15),
-    (Process::PodWorkerPool, 37),
-    (Process::Supervisor, 54),
-];
+fn exposure_max(row: &ProcessRow) -> u32 {
+    match row.process {
+        Process::Supervisor => 54,
+        Process::PodWorkerPool => 37,
+        _ if row.needs(Need::Internet) => 15,
+        _ => 5,
+    }
+}
 
 /// Of what prepares the node: root with five capabilities, which makes directories and sets
 /// quotas wherever the node has them, and asks systemd to start the target.
@@ -135,16 +131,16 @@ fn systemd_finds_a_word_that_it_does_not_know() {
 #[test]
 fn no_service_is_more_exposed_than_it_has_to_be() {
     let (root, _) = installed();
-    let of_processes = EXPOSURE_MAX.map(|(process, most)| match process {
-        Process::Supervisor => ("bulkhead.service".to_owned(), most),
-        other => (service_name(other), most),
+    let of_processes = PROCESSES.iter().map(|row| match row.process {
+        Process::Supervisor => ("bulkhead.service".to_owned(), exposure_max(row)),
+        other => (service_name(other), exposure_max(row)),
     });
     let others = [
         ("bulkhead-prepare.service", EXPOSURE_OF_PREPARE_MAX),
         ("bulkhead-loopback.service", EXPOSURE_OF_LOOPBACK_MAX),
     ];
     let others = others.map(|(name, most)| (name.to_owned(), most));
-    for (name, most) in of_processes.into_iter().chain(others) {
+    for (name, most) in of_processes.chain(others) {
         let threshold = format!("--threshold={most}");
         let words = ["security", "--offline=yes", "--no-pager", &threshold];
         let output = analyze(&words, &root, &[PathBuf::from(&name)]);

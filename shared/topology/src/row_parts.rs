@@ -33,7 +33,6 @@ pub(crate) const PROGRAM_VARIABLES: &[&str] = &[
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
-pub(crate) const NODE_API: Caller = Caller::Process(Process::NodeApi);
 
 pub(crate) const fn read(place: Place, reason: &'static str) -> PlaceRow {
     let access = Access::Read;

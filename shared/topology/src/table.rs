@@ -7,10 +7,12 @@ use crate::place::Place;
 use crate::process::Process;
 use crate::process_row::{Caller, Capability, ProcessRow, ServiceRow};
 use crate::row_parts::{
-    CERTIFICATE_VARIABLES, MIB, NODE_API, PEOPLE, PROGRAM_VARIABLES, STREAM, SYNC_LOOP,
+    CERTIFICATE_VARIABLES, MIB, PEOPLE, PROGRAM_VARIABLES, STREAM, SYNC_LOOP,
     WITH_MOUNTS_OF_THE_NODE, WITH_NETWORK, WITHOUT_NETWORK, budget, read, write,
 };
 use crate::sight::{Sight, WITHOUT_WHAT_OTHERS_LEAVE};
+
+const NODE_API: Caller = Caller::Process(Process::NodeApi);
 
 /// All rows, in start order.
 pub const PROCESSES: &[ProcessRow] = &[

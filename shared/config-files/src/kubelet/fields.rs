@@ -40,7 +40,7 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
     }
 }
 
-const NO_SERVER: &str = "not supported yet by node-api";
+const NO_SERVER: &str = "not supported yet by the node's own server";
 const NO_CLUSTER: &str = "not supported yet for nodes of a cluster";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
 const NO_EFFECT: &str = "has no effect here";
