@@ -174,7 +174,7 @@ impl Assembly {
             events: events.clone(),
             images: config.images.clone(),
             pulled,
-            clock,
+            clock: clock.clone(),
         };
         let evictions = evictions(config, &collection, &garbage, &conditions);
         Ok(Assembly {
@@ -200,6 +200,7 @@ impl Assembly {
                 garbage,
                 turns,
                 policy,
+                clock,
                 node_ip: config.node_ip,
             },
         })

@@ -36,6 +36,7 @@ use search::{Found, Search};
 use under_way::{CLEAN_UP_MAY_TAKE, is_under_way};
 
 pub(crate) use conditions::NodeConditions;
+pub(crate) use images_at::{ImagesAt, ask as ask_where_images_are};
 pub(crate) use ingredients::Ingredients;
 pub(crate) use measure::Gauge;
 

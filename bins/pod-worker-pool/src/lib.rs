@@ -29,7 +29,7 @@
 //! Tell the other processes:
 //!
 //! - `publisher`: observations and probe targets; `events`; `logs` of containers;
-//!   `usage`: what pods use;
+//!   `usage`: what pods use; `node_usage`: what the machine does;
 //! - `servers`: the services that carry them.
 //!
 //! `pod_source` takes the pods from config-sourcer, `object_source` ConfigMaps and Secrets,
@@ -53,6 +53,7 @@ mod log_rotation;
 mod logs;
 mod node_shutdown;
 mod node_source;
+mod node_usage;
 mod object_source;
 mod object_table;
 mod observe;

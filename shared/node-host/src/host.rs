@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_layout::{
-    DiskUsage, FilesystemUsage, IdRange, MachineIdentity, MachineUsage, NodeCapacity, PodFilesUsage,
+    DiskUsage, FilesystemUsage, IdRange, MachineCounters, MachineIdentity, MachineUsage,
+    NodeCapacity, PodFilesUsage,
 };
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
@@ -97,6 +98,9 @@ pub trait Machine: Send + Sync {
 pub trait Gauges: Send + Sync {
     /// How much of the machine's memory and processes is used.
     async fn machine_usage(&self) -> Result<MachineUsage, NodeError>;
+
+    /// What the machine has used since it was booted.
+    async fn machine_counters(&self) -> Result<MachineCounters, NodeError>;
 
     /// How much is used of the file system that `path` is on; `None`: that of the pods'
     /// directories.

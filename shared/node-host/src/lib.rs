@@ -6,6 +6,7 @@
 
 mod blocking;
 mod cgroup;
+mod counters;
 mod descriptor;
 mod directory;
 mod error;

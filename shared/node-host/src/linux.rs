@@ -15,7 +15,8 @@ use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::NodeConfig;
 use node_layout::{
-    DiskUsage, FilesystemUsage, IdRange, MachineIdentity, MachineUsage, NodeCapacity, PodFilesUsage,
+    DiskUsage, FilesystemUsage, IdRange, MachineCounters, MachineIdentity, MachineUsage,
+    NodeCapacity, PodFilesUsage,
 };
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
@@ -31,7 +32,7 @@ use crate::host::{
     PodDirectories, Volumes,
 };
 use crate::shared::{Shared, SystemPaths};
-use crate::{gauges, id_ranges, machine, pod_files, pod_logs, rotated_logs};
+use crate::{counters, gauges, id_ranges, machine, pod_files, pod_logs, rotated_logs};
 
 /// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
 /// end. About half a second in all; then the next housekeeping tries again.
@@ -203,6 +204,10 @@ impl Machine for LinuxNode {
 impl Gauges for LinuxNode {
     async fn machine_usage(&self) -> Result<MachineUsage, NodeError> {
         self.run(|node| gauges::machine(&node.system)).await
+    }
+
+    async fn machine_counters(&self) -> Result<MachineCounters, NodeError> {
+        self.run(|node| counters::of_machine(&node.system)).await
     }
 
     async fn filesystem_usage(&self, path: Option<&Path>) -> Result<FilesystemUsage, NodeError> {

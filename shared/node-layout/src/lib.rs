@@ -14,4 +14,4 @@ pub use capacity::{DiskUsage, MachineIdentity, NodeCapacity};
 pub use cgroups::CgroupNaming;
 pub use id_ranges::{IdRange, IdRangeChoice, IdRangeError, choose_id_range, id_range_file};
 pub use mount_path::mount_path;
-pub use usage::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
+pub use usage::{FilesystemUsage, MachineCounters, MachineUsage, PodFilesUsage, TreeSize};

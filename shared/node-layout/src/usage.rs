@@ -17,6 +17,23 @@ pub struct MachineUsage {
     pub processes: u64,
 }
 
+/// What a machine has used since it was booted, and what of its memory is used for what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MachineCounters {
+    /// Nanoseconds in which a processor was not idle, of all processors.
+    pub cpu_nanos: u64,
+    /// When it was booted, in seconds since 1970.
+    pub booted_at: u64,
+    /// Bytes of memory that are not free.
+    pub memory_used_bytes: u64,
+    /// Bytes of memory that processes have for themselves.
+    pub memory_anonymous_bytes: u64,
+    /// How often a page was missing.
+    pub page_faults: u64,
+    /// How often it had to be read from a disk then.
+    pub major_page_faults: u64,
+}
+
 /// How much of a file system is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilesystemUsage {

@@ -16,8 +16,8 @@ use node_host::{
     NodeError, PodDirectories, Volumes,
 };
 use node_layout::{
-    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineIdentity, MachineUsage,
-    NodeCapacity, PodFilesUsage, choose_id_range, id_range_file, paths,
+    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineCounters, MachineIdentity,
+    MachineUsage, NodeCapacity, PodFilesUsage, choose_id_range, id_range_file, paths,
 };
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
@@ -271,6 +271,10 @@ impl Machine for MemoryHost {
 impl Gauges for MemoryHost {
     async fn machine_usage(&self) -> Result<MachineUsage, NodeError> {
         Ok(self.state().machine_usage.unwrap_or(IDLE))
+    }
+
+    async fn machine_counters(&self) -> Result<MachineCounters, NodeError> {
+        Ok(MachineCounters::default())
     }
 
     async fn filesystem_usage(&self, _path: Option<&Path>) -> Result<FilesystemUsage, NodeError> {

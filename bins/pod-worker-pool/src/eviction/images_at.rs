@@ -16,12 +16,12 @@ type Said = (PathBuf, Instant);
 
 /// What the runtime said last.
 #[derive(Default)]
-pub(super) struct ImagesAt(Mutex<Option<Said>>);
+pub(crate) struct ImagesAt(Mutex<Option<Said>>);
 
 impl ImagesAt {
     /// What the runtime said, or what `ask` answers where that was too long ago. Where
     /// nobody answers, what was said stands for as long again.
-    pub(super) async fn or_ask(
+    pub(crate) async fn or_ask(
         &self,
         ask: impl Future<Output = Option<PathBuf>>,
     ) -> Option<PathBuf> {
@@ -43,7 +43,7 @@ impl ImagesAt {
 }
 
 /// Asks the runtime.
-pub(super) async fn ask(runtime: &dyn RuntimeReads, may_take: Duration) -> Option<PathBuf> {
+pub(crate) async fn ask(runtime: &dyn RuntimeReads, may_take: Duration) -> Option<PathBuf> {
     let asked = tokio::time::timeout(may_take, runtime.image_fs_info());
     let filesystems = asked.await.ok()?.ok()?;
     let mountpoint = filesystems.into_iter().next()?.fs_id?.mountpoint;

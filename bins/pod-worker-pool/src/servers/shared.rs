@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clock::WallClock;
 use cri::Runtime;
 use node_host::NodeHost;
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub policy: NodePolicy,
     /// Turns at the runtime.
     pub turns: Turns,
+    /// The time of day.
+    pub clock: WallClock,
     /// The node's address, where it is known.
     pub node_ip: Option<IpAddr>,
 }

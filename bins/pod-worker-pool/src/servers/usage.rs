@@ -1,4 +1,4 @@
-//! `Usage`: what pods use, for people who look at it.
+//! `Usage`: what pods and the node use, for people who look at it.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::shared::Shared;
 use super::status;
+use crate::node_usage::NodeUsageReader;
 use crate::usage::UsageReader;
 
 /// How long an answer stands: however many ask, the runtime is asked twice a second.
@@ -20,30 +21,39 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Service {
     reader: UsageReader,
+    node: NodeUsageReader,
     /// The last answer, and when it was there. Held while the runtime is asked, so
     /// that who asks meanwhile gets the same.
-    last: Mutex<Option<(Instant, Vec<v1::PodUsage>)>>,
+    last: Mutex<Option<(Instant, v1::UsageReport)>>,
 }
 
 impl Service {
     pub(super) fn new(shared: &Shared) -> Service {
         Service {
             reader: UsageReader::new(shared.runtime.reads.clone(), shared.relister.clone()),
+            node: NodeUsageReader::new(
+                shared.runtime.reads.clone(),
+                shared.host.clone(),
+                shared.clock.clone(),
+            ),
             last: Mutex::default(),
         }
     }
 
-    async fn pods(&self) -> Result<Vec<v1::PodUsage>, Status> {
+    async fn report(&self) -> Result<v1::UsageReport, Status> {
         let mut last = self.last.lock().await;
-        if let Some((at, pods)) = &*last
+        if let Some((at, report)) = &*last
             && at.elapsed() < STANDS
         {
-            return Ok(pods.clone());
+            return Ok(report.clone());
         }
-        let pods = self.reader.read().await;
-        let pods = pods.map_err(|error| status::of_runtime(&error))?;
-        *last = Some((Instant::now(), pods.clone()));
-        Ok(pods)
+        let (pods, node) = tokio::join!(self.reader.read(), self.node.read());
+        let report = v1::UsageReport {
+            pods: pods.map_err(|error| status::of_runtime(&error))?,
+            node: Some(node),
+        };
+        *last = Some((Instant::now(), report.clone()));
+        Ok(report)
     }
 }
 
@@ -53,12 +63,11 @@ impl v1::usage_server::Usage for Service {
         &self,
         _request: Request<v1::GetUsageRequest>,
     ) -> Result<Response<v1::UsageReport>, Status> {
-        let pods = tokio::time::timeout(PATIENCE, self.pods()).await;
+        let report = tokio::time::timeout(PATIENCE, self.report()).await;
         let late = |_elapsed| {
             let seconds = PATIENCE.as_secs();
             Status::deadline_exceeded(format!("the runtime gave no answer within {seconds} s"))
         };
-        let pods = pods.map_err(late)??;
-        Ok(Response::new(v1::UsageReport { pods, node: None }))
+        Ok(Response::new(report.map_err(late)??))
     }
 }
