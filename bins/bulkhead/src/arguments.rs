@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::copy::place::Place;
 use crate::logs::selector::Selector;
-use crate::port_forward::Ports;
+use crate::port_forward::ports::Ports;
 use crate::top::reading::SortBy;
 
 const AFTER_HELP: &str = "\

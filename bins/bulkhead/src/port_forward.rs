@@ -1,10 +1,11 @@
 //! `port-forward`: connections to this machine go to ports of a pod. Each has a session of its
 //! own, so that none that is slow holds another up.
 
+pub(crate) mod ports;
+
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use bulkhead_api::v1::PortForwardSession;
@@ -22,29 +23,6 @@ use crate::sessions::{Sessions, Target};
 
 /// Pause after a connection that could not be taken, for want of descriptors as a rule.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// From which port to which; 0 is any that is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ports {
-    local: u16,
-    remote: u16,
-}
-
-impl FromStr for Ports {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Ports, String> {
-        let port = |text: &str| text.parse().ok().filter(|&port: &u16| port != 0);
-        let ports = match text.split_once(':') {
-            None => port(text).map(|port| (port, port)),
-            Some(("" | "0", remote)) => port(remote).map(|remote| (0, remote)),
-            Some((local, remote)) => port(local).zip(port(remote)),
-        };
-        let (local, remote) =
-            ports.ok_or_else(|| format!("{text:?} is not a port like 80, 8080:80 or :80"))?;
-        Ok(Ports { local, remote })
-    }
-}
 
 /// Forwards until it is interrupted.
 pub(crate) async fn port_forward(
@@ -108,31 +86,5 @@ async fn carry(sessions: Sessions, local: TcpStream, port: u16) {
             source: Error::Local(source),
         }) if source.kind() != io::ErrorKind::Other => {}
         Err(failure) => note(&plain(&telemetry::chain(&failure))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_as_kubectl_has_them() {
-        for (text, expected) in [
-            ("80", Some((80, 80))),
-            ("8080:80", Some((8080, 80))),
-            (":80", Some((0, 80))),
-            ("0:80", Some((0, 80))),
-            ("80:", None),
-            ("0", None),
-            ("80:0", None),
-            ("65536", None),
-            ("a:80", None),
-            ("1:2:3", None),
-            ("", None),
-        ] {
-            let ports = text.parse::<Ports>().ok();
-            let ports = ports.map(|Ports { local, remote }| (local, remote));
-            assert_eq!(ports, expected, "{text}");
-        }
     }
 }
