@@ -1,6 +1,7 @@
 //! A node in memory behind the traits of `node-host`: it remembers what was done to it,
 //! fails and hangs on order. The tests of pod-worker-pool and the simulation share it.
 
+mod gauges;
 mod logind;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,12 +13,12 @@ use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::UserNamespaceSettings;
 use node_host::{
-    Cgroups, ContainerFiles, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs, Machine,
-    NodeError, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, LogChange, LogFile, LogSize, LogTarget, Logs, Machine, NodeError,
+    PodDirectories, Volumes,
 };
 use node_layout::{
-    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineCounters, MachineIdentity,
-    MachineUsage, NodeCapacity, PodFilesUsage, choose_id_range, id_range_file, paths,
+    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineIdentity, MachineUsage,
+    NodeCapacity, PodFilesUsage, choose_id_range, id_range_file, paths,
 };
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
@@ -264,40 +265,6 @@ impl Machine for MemoryHost {
             capacity_bytes: DISK_BYTES,
             available_bytes: DISK_BYTES / 100 * available_percent,
         })
-    }
-}
-
-#[async_trait]
-impl Gauges for MemoryHost {
-    async fn machine_usage(&self) -> Result<MachineUsage, NodeError> {
-        Ok(self.state().machine_usage.unwrap_or(IDLE))
-    }
-
-    async fn machine_counters(&self) -> Result<MachineCounters, NodeError> {
-        Ok(MachineCounters::default())
-    }
-
-    async fn filesystem_usage(&self, _path: Option<&Path>) -> Result<FilesystemUsage, NodeError> {
-        let shown = &mut self.state().filesystem_usage;
-        let next = match shown.len() {
-            0 | 1 => shown.front().copied(),
-            _ => shown.pop_front(),
-        };
-        Ok(next.unwrap_or(HALF_FULL))
-    }
-
-    async fn pod_files_usage(
-        &self,
-        pod: &PodIdentity,
-        _empty_dirs: &[String],
-    ) -> Result<PodFilesUsage, NodeError> {
-        self.wait_while_hanging(pod.uid()).await;
-        let state = self.state();
-        Ok(state.pod_files.get(pod.uid()).cloned().unwrap_or_default())
-    }
-
-    async fn pod_memory(&self, pod_uid: &str) -> Result<Option<u64>, NodeError> {
-        Ok(self.state().pod_memory.get(pod_uid).copied())
     }
 }
 
