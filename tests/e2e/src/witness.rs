@@ -26,9 +26,9 @@ const LOOKS_PER_ROUND: usize = 8;
 /// The call that shows all pods.
 const LIST_PODS: &str = "bulkhead.v1.Statuses/ListPodStatuses";
 
-/// The service that nobody asks here: the runtime answers it in its own time, which is
+/// The services that nobody asks here: the runtime answers them in its own time, which is
 /// longer than the pool lives in some tests.
-const OF_THE_RUNTIME: &str = "bulkhead.v1.Usage";
+const OF_THE_RUNTIME: [&str; 2] = ["bulkhead.v1.Usage", "bulkhead.v1.Sessions"];
 
 /// No test lasts as long.
 const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
@@ -211,7 +211,7 @@ impl Testimony {
         let rows = rows.filter(|row| Process::ON_EVERY_NODE.contains(&row.process));
         let services = rows.flat_map(|row| row.services);
         let asked = |it: &&topology::ServiceRow| {
-            it.callers.contains(&Caller::Operator) && it.service != OF_THE_RUNTIME
+            it.callers.contains(&Caller::Operator) && !OF_THE_RUNTIME.contains(&it.service)
         };
         for service in services.filter(asked) {
             let method = format!("{}/", service.service);
