@@ -1,6 +1,6 @@
 //! Sessions with pods: which pod and container is meant, and the way to the session.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::open_session_request::Session;
@@ -123,14 +123,10 @@ fn refused(error: CallError) -> Failure {
     }
 }
 
-/// The runtime listens on loopback, by either protocol.
+/// The pool passes on no other address.
 async fn connect(port: u32) -> Result<TcpStream, Failure> {
     let port = u16::try_from(port).unwrap_or_default();
-    let addresses = [
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
-    ];
-    let connected = TcpStream::connect(&addresses[..]).await;
+    let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
     let stream = connected.map_err(|source| Failure::Local {
         action: format!("reach the container runtime's sessions at port {port}"),
         source,

@@ -201,7 +201,6 @@ impl Assembly {
                 turns,
                 policy,
                 clock,
-                node_ip: config.node_ip,
             },
         })
     }

@@ -140,7 +140,7 @@ impl Service {
             }
         };
         let url = url.map_err(|error| status::of_session(&error))?;
-        let address = address::parse(kind, &url, self.shared.node_ip);
+        let address = address::parse(kind, &url);
         address.map_err(|error| Status::unavailable(error.to_string()))
     }
 

@@ -1,6 +1,5 @@
 //! What all services work with.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -52,8 +51,6 @@ pub(crate) struct Shared {
     pub turns: Turns,
     /// The time of day.
     pub clock: WallClock,
-    /// The node's address, where it is known.
-    pub node_ip: Option<IpAddr>,
 }
 
 impl Shared {

@@ -1,7 +1,7 @@
 //! The address of a session, as the runtime gives it. Whoever gets it connects to it, so it
 //! may lead nowhere but to a session of the kind that was asked for, on this machine. Pure.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bulkhead_api::v1;
 
@@ -33,18 +33,18 @@ pub(super) enum AddressError {
     Scheme,
     #[error("the runtime's address of the session has no host and port as numbers")]
     Host,
-    #[error("the runtime serves the session at {host}, which is none of this machine's addresses")]
-    NotOfThisMachine { host: IpAddr },
+    #[error(
+        "the runtime serves the session at {host}: set stream_server_address of containerd, or \
+         what another runtime calls it, to 127.0.0.1"
+    )]
+    Elsewhere { host: IpAddr },
     #[error("the runtime's address of the session is not /{}/TOKEN", kind.as_str())]
     Path { kind: Kind },
 }
 
-/// What of an address is passed on. `node_ip` is the machine's own, beside loopback.
-pub(super) fn parse(
-    kind: Kind,
-    url: &str,
-    node_ip: Option<IpAddr>,
-) -> Result<v1::OpenSessionResponse, AddressError> {
+/// What of an address is passed on. Whoever gets it connects to 127.0.0.1, so a runtime that
+/// listens elsewhere would have its token told to whoever listens there.
+pub(super) fn parse(kind: Kind, url: &str) -> Result<v1::OpenSessionResponse, AddressError> {
     let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (false, rest),
         (None, Some(rest)) => (true, rest),
@@ -56,8 +56,8 @@ pub(super) fn parse(
         return Err(AddressError::Host);
     }
     let ip = host.ip().to_canonical();
-    if !(ip.is_loopback() || ip.is_unspecified() || Some(ip) == node_ip) {
-        return Err(AddressError::NotOfThisMachine { host: ip });
+    if !(ip == IpAddr::V4(Ipv4Addr::LOCALHOST) || ip.is_unspecified()) {
+        return Err(AddressError::Elsewhere { host: ip });
     }
     let token = path
         .strip_prefix(kind.as_str())
@@ -88,7 +88,7 @@ mod tests {
         let path = Err(AddressError::Path { kind: Kind::Exec });
         let elsewhere = |host: &str| {
             let host = host.parse().unwrap();
-            Err(AddressError::NotOfThisMachine { host })
+            Err(AddressError::Elsewhere { host })
         };
         for (url, expected) in [
             (
@@ -96,14 +96,14 @@ mod tests {
                 of_session(false, 40123),
             ),
             ("https://127.0.0.1:1/exec/t", of_session(true, 1)),
-            ("http://[::1]:10010/exec/t", of_session(false, 10010)),
+            ("http://[::1]:10010/exec/t", elsewhere("::1")),
+            ("http://127.0.0.2:10010/exec/t", elsewhere("127.0.0.2")),
             ("http://0.0.0.0:10010/exec/t", of_session(false, 10010)),
             ("http://[::]:10010/exec/t", of_session(false, 10010)),
             (
                 "http://[::ffff:127.0.0.1]:10010/exec/t",
                 of_session(false, 10010),
             ),
-            ("http://192.0.2.1:10010/exec/t", of_session(false, 10010)),
             (&long, of_session(false, 1)),
             (&too_long, path.clone()),
             ("http://192.0.2.2:10010/exec/t", elsewhere("192.0.2.2")),
@@ -133,7 +133,7 @@ mod tests {
             ("http://127.0.0.1:1/exec/../t", path.clone()),
             ("http://127.0.0.1:1/exec/%74", path.clone()),
         ] {
-            let found = parse(Kind::Exec, url, "192.0.2.1".parse().ok());
+            let found = parse(Kind::Exec, url);
             let found = found.map(|address| (address.tls, address.port));
             assert_eq!(found, expected, "{url}");
         }
@@ -144,7 +144,7 @@ mod tests {
         for kind in [Kind::Exec, Kind::Attach, Kind::PortForward] {
             let url = format!("http://127.0.0.1:1/{}/t", kind.as_str());
             for asked in [Kind::Exec, Kind::Attach, Kind::PortForward] {
-                let found = parse(asked, &url, None);
+                let found = parse(asked, &url);
                 assert_eq!(found.is_ok(), asked == kind, "{asked:?} {url}");
             }
         }
