@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::standard_error;
 
 /// Lines that the record of a crash keeps.
-pub(crate) const KEPT_LINES: usize = 20;
+pub(crate) const KEPT_LINES: usize = 17;
 
 /// Longest line; what follows becomes the next line.
 pub(crate) const MAX_LINE_BYTES: usize = 1024;

@@ -14,7 +14,7 @@ use crate::policy::{
 };
 
 /// Crashes that are kept of each process, so that one that crashes again and again
-/// pushes out no other's. With 20 lines of 1 KiB each the list of all seven processes
+/// pushes out no other's. With 17 lines of 1 KiB each the list of all nine processes
 /// stays below the 1 MiB that its message may have.
 pub(crate) const KEPT_CRASHES: usize = 6;
 
