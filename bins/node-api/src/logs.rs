@@ -71,7 +71,13 @@ fn body(chunks: Streaming<v1::ReadLogsResponse>, limit: Option<u64>) -> Body {
         Err(status) => Err(Broken(status.message().to_owned())),
     });
     let frames = limited(contents, limit).map(|content| content.map(Frame::data));
-    StreamBody::new(frames).boxed_unsync()
+    StreamBody::new(frames.chain(own_end())).boxed_unsync()
+}
+
+/// Has what was read be sent before the end is. An API server that passes a log on over a
+/// WebSocket loses what it reads together with the end (`messageCopy` of `wsstream`).
+fn own_end<T: Send>() -> impl Stream<Item = T> + Send {
+    stream::once(tokio::task::yield_now()).filter_map(|()| std::future::ready(None))
 }
 
 /// As much as may be read, even if it ends within a line.
@@ -156,6 +162,7 @@ fn check_available(container: &ContainerStatus, pod: &str, previous: bool) -> Re
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -218,6 +225,16 @@ mod tests {
         let container = json!({"name": "c", "image": "", "imageID": "", "ready": false,
             "restartCount": 0, "state": state, "lastState": last});
         serde_json::from_value(json!({"containerStatuses": [container]})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_is_sent_before_the_end_is() {
+        let read = stream::iter([1, 2]).chain(own_end());
+        tokio::pin!(read);
+        assert_eq!(read.next().now_or_never(), Some(Some(1)));
+        assert_eq!(read.next().now_or_never(), Some(Some(2)));
+        assert_eq!(read.next().now_or_never(), None, "the end comes by itself");
+        assert_eq!(read.next().await, None);
     }
 
     #[tokio::test]
