@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::answer::{self, Body};
@@ -31,13 +30,7 @@ pub(crate) async fn health(node: &Arc<Node>, check: &str, query: &Query) -> Resp
         true => StatusCode::OK,
         false => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let mut response = answer::text(status, text);
-    let headers = response.headers_mut();
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    headers.insert(CONTENT_TYPE, plain);
-    let no_sniffing = HeaderName::from_static("x-content-type-options");
-    headers.insert(no_sniffing, HeaderValue::from_static("nosniff"));
-    response
+    answer::text(status, text)
 }
 
 async fn loop_is_well(node: &Arc<Node>) -> bool {
