@@ -76,6 +76,11 @@ impl Listening {
             let name = Path::new(bound).file_name().unwrap_or_default();
             let name = name.to_string_lossy();
             let name = name.strip_suffix(NEW).unwrap_or(&name).to_owned();
+            // It serves addresses of the node, which its configuration names.
+            let is_of_network = process == Process::NodeApi && bound.starts_with("tcp");
+            if is_of_network {
+                continue;
+            }
             if !of_all.contains(&name) || !seen.insert(name) {
                 faults.push(format!("it listens at {bound:?}"));
             }

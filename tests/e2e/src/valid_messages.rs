@@ -67,7 +67,7 @@ fn pod_workers(name: &str) -> Result<Vec<u8>> {
         }
         .encode_to_vec(),
         "GetNodeCapacity" => v1::GetNodeCapacityRequest {}.encode_to_vec(),
-        other => return of_node_api(other),
+        other => bail!("no message for {other}"),
     })
 }
 
@@ -228,6 +228,6 @@ fn of_readers(name: &str) -> Result<Vec<u8>> {
         | "WatchObjects" | "WatchApiServices" | "WatchServices" | "WatchNode" | "GetLoopStatus" => {
             Vec::new()
         }
-        other => bail!("no message for {other}"),
+        other => return of_node_api(other),
     })
 }
