@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - `route`: which request is which (pure);
-//! - `newcomers`: connections that have shown no credentials yet, and their bound (pure);
+//! - `newcomers`: connections that have shown no credentials yet, and their bound;
 //! - `certificate`, `tls`: what is shown to clients, and how theirs are checked;
 //! - `user`, `verdicts`, `access`: who asks, and whether it may;
 //! - `node`: what the other processes are asked for;

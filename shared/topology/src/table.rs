@@ -79,7 +79,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             (Need::Mounts, "so that pod-worker-pool can, which it starts"),
             (
                 Need::Internet,
-                "so that prober, config-sourcer and api-gateway can, which it starts",
+                "so that prober, config-sourcer, api-gateway and node-api can, which it starts",
             ),
             (
                 Need::FileEvents,

@@ -122,4 +122,7 @@ fn a_kill_every_second_leaves_most_nodes_whole_between_kills() {
     let late = outcomes.filter(|it| it.longest_gap >= Duration::from_secs(5));
     let late: Vec<Outcome> = late.collect();
     assert!(late.len() <= 1, "{late:?}");
+    let longest_wait = Duration::from_secs(10);
+    let is_short = |it: &Outcome| it.longest_gap < longest_wait;
+    assert!(late.iter().all(is_short), "{late:?}");
 }
