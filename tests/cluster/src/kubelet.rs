@@ -99,6 +99,12 @@ impl KubeletCluster {
         Ok(Some(cluster))
     }
 
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.kubelet.id()
+    }
+
     /// The Node's name.
     #[must_use]
     pub fn node_name(&self) -> String {

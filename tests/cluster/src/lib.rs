@@ -14,7 +14,7 @@ mod control_plane;
 pub mod kubectl;
 pub mod kubelet;
 pub mod node;
-mod node_client;
+pub mod node_client;
 pub mod person;
 mod programs;
 pub mod workload;

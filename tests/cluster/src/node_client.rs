@@ -13,12 +13,13 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use remote_command::{Event, Outcome, Streams};
+use remote_command::{Event, Outcome, Output, Size, Streams};
 use test_support::node::TestNode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -26,7 +27,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error as TlsError, SignatureScheme,
 };
 
 use crate::kubectl::Ended;
@@ -34,8 +35,11 @@ use crate::kubectl::Ended;
 /// Where a node serves.
 const PORT: u16 = 10250;
 
+/// A connection to a node's own server.
+pub type Connection = TlsStream<TcpStream>;
+
 /// A client of the node's own server.
-pub(crate) struct NodeClient {
+pub struct NodeClient {
     node: Arc<TestNode>,
     connector: TlsConnector,
     runtime: tokio::runtime::Runtime,
@@ -43,16 +47,25 @@ pub(crate) struct NodeClient {
 
 impl NodeClient {
     /// With the certificate and key `kubelet-client` in this directory.
-    pub(crate) fn new(node: &Arc<TestNode>, directory: &Path) -> Result<NodeClient> {
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn new(node: &Arc<TestNode>, directory: &Path) -> Result<NodeClient> {
         let read = |ending: &str| fs::read(directory.join(format!("kubelet-client.{ending}")));
         let chain = CertificateDer::pem_slice_iter(&read("crt")?).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&read("key")?)?;
-        let provider = Arc::new(ring::default_provider());
-        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            .with_client_auth_cert(chain, key)?;
+        NodeClient::with(node, config()?.with_client_auth_cert(chain, key)?)
+    }
+
+    /// Without credentials.
+    ///
+    /// # Errors
+    /// When there can be no client.
+    pub fn without_credentials(node: &Arc<TestNode>) -> Result<NodeClient> {
+        NodeClient::with(node, config()?.with_no_client_auth())
+    }
+
+    fn with(node: &Arc<TestNode>, config: ClientConfig) -> Result<NodeClient> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -63,35 +76,42 @@ impl NodeClient {
         })
     }
 
-    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+    /// Does what takes connections.
+    pub fn block_on<T>(&self, action: impl Future<Output = T>) -> T {
+        self.runtime.block_on(action)
+    }
+
+    /// Connects, and says nothing.
+    ///
+    /// # Errors
+    /// When the node does not listen.
+    pub fn connect_silently(&self) -> Result<TcpStream> {
         let address = SocketAddr::from((self.node.address(), PORT));
         // The socket stays in the namespace that it was made in.
         let stream = self.node.run(|| StdTcpStream::connect(address))??;
         stream.set_nonblocking(true)?;
-        let name = ServerName::from(address.ip());
-        let stream = TcpStream::from_std(stream)?;
+        Ok(TcpStream::from_std(stream)?)
+    }
+
+    /// Connects, and shakes hands.
+    ///
+    /// # Errors
+    /// When the node does not.
+    pub async fn connect(&self) -> Result<Connection> {
+        let stream = self.connect_silently()?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(self.node.address());
         Ok(self.connector.connect(name, stream).await?)
     }
 
     /// Status and text of an answer.
     pub(crate) fn get(&self, path: &str) -> Result<(u16, String)> {
-        self.runtime.block_on(async {
-            let stream = TokioIo::new(self.connect().await?);
-            let (mut sender, connection) = http1::handshake(stream).await?;
-            tokio::spawn(connection);
-            let request = Request::get(path)
-                .header("host", "node")
-                .body(Empty::<Bytes>::new())?;
-            let response = sender.send_request(request).await?;
-            let status = response.status().as_u16();
-            let body = response.into_body().collect().await?.to_bytes();
-            Ok((status, String::from_utf8_lossy(&body).into_owned()))
-        })
+        self.block_on(async { ask(self.connect().await?, path).await })
     }
 
     /// Reads an answer until this text is in it.
     pub(crate) fn get_until(&self, path: &str, text: &str) -> Result<()> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             let mut stream = self.connect().await?;
             let request = format!("GET {path} HTTP/1.1\r\nhost: node\r\n\r\n");
             stream.write_all(request.as_bytes()).await?;
@@ -114,42 +134,39 @@ impl NodeClient {
         input: &str,
         until: Option<&str>,
     ) -> Result<Ended> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             let stream = self.connect().await?;
-            let (sender, mut output) = remote_command::command(stream, path, streams).await?;
+            let (sender, output) = remote_command::command(stream, path, streams).await?;
             if streams.stdin {
                 sender.send(input.as_bytes()).await;
                 if until.is_none() {
                     sender.end().await;
                 }
             }
-            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-            let code = loop {
-                match output.next().await? {
-                    Event::Stdout(bytes) => stdout.extend(bytes),
-                    Event::Stderr(bytes) => stderr.extend(bytes),
-                    Event::Ended(Outcome::Exited(code)) => break Some(code),
-                    Event::Ended(Outcome::Failed(reason)) => {
-                        stderr.extend(reason.into_bytes());
-                        break Some(1);
-                    }
-                }
-                let so_far = String::from_utf8_lossy(&stdout);
-                if until.is_some_and(|until| so_far.contains(until)) {
-                    break None;
-                }
-            };
-            Ok(Ended {
-                code,
-                stdout: String::from_utf8_lossy(&stdout).into_owned(),
-                stderr: String::from_utf8_lossy(&stderr).into_owned(),
-            })
+            read(output, until).await
+        })
+    }
+
+    /// How a command at a terminal of this size ended where these keys were pressed.
+    pub(crate) fn shell(&self, path: &str, size: Size, keys: &str) -> Result<Ended> {
+        let streams = Streams {
+            stdin: true,
+            stdout: true,
+            stderr: false,
+            tty: true,
+        };
+        self.block_on(async {
+            let stream = self.connect().await?;
+            let (sender, output) = remote_command::command(stream, path, streams).await?;
+            sender.resize(size).await;
+            sender.send(keys.as_bytes()).await;
+            read(output, None).await
         })
     }
 
     /// What a port of a pod answers to a request of HTTP.
     pub(crate) fn ask_port(&self, path: &str, port: u16) -> Result<String> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             let stream = self.connect().await?;
             let (near, mut far) = tokio::io::duplex(4096);
             let forwarding = remote_command::forward(stream, path, port, near);
@@ -165,6 +182,55 @@ impl NodeClient {
             answer
         })
     }
+}
+
+/// What a command says and how it ends; with `until`, what it says until that came.
+async fn read(mut output: Output, until: Option<&str>) -> Result<Ended> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let code = loop {
+        match output.next().await? {
+            Event::Stdout(bytes) => stdout.extend(bytes),
+            Event::Stderr(bytes) => stderr.extend(bytes),
+            Event::Ended(Outcome::Exited(code)) => break Some(code),
+            Event::Ended(Outcome::Failed(reason)) => {
+                stderr.extend(reason.into_bytes());
+                break Some(1);
+            }
+        }
+        let so_far = String::from_utf8_lossy(&stdout);
+        if until.is_some_and(|until| so_far.contains(until)) {
+            break None;
+        }
+    };
+    Ok(Ended {
+        code,
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    })
+}
+
+/// Status and text of an answer.
+///
+/// # Errors
+/// When the connection breaks.
+pub async fn ask(connection: Connection, path: &str) -> Result<(u16, String)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path)
+        .header("host", "node")
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+fn config() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let provider = Arc::new(ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider))))
 }
 
 /// Takes whatever certificate a node shows, as an API server without an authority for nodes.

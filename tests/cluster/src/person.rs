@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use remote_command::Streams;
-use test_support::http;
+use e2e::terminal::Terminal;
+use remote_command::{Size, Streams};
+use test_support::{http, wait_for};
 
 use crate::kubectl::{self, Ended, Running};
-use crate::node::Cluster;
+use crate::node::{Cluster, TIMEOUT};
 use crate::node_client::NodeClient;
 
 /// The local port that kubectl forwards.
@@ -167,6 +168,42 @@ impl<'a> Person<'a> {
             stdout: String::new(),
             stderr: format!("{error:#}"),
         }))
+    }
+
+    /// Runs a shell at a terminal of this size and presses keys; the shell's exit code once it
+    /// has shown these words.
+    ///
+    /// # Errors
+    /// When they do not come, or the session breaks.
+    pub fn shell(
+        &self,
+        container: Container<'_>,
+        size: Size,
+        keys: &str,
+        words: &str,
+    ) -> Result<Option<i32>> {
+        let Some(client) = &self.client else {
+            let kubectl = ["exec", "-it", container.pod, "-c", container.name];
+            let command = self
+                .cluster
+                .plane
+                .kubectl_command(&[&kubectl[..], &["--", "sh"]].concat());
+            let node = self.cluster.ground.containerd.node();
+            let mut terminal = Terminal::start(node, command.context("no kubectl")?)?;
+            wait_for("kubectl to take the keys", TIMEOUT, || {
+                let is_raw = terminal.is_raw().map_err(|error| error.to_string())?;
+                is_raw.then_some(()).ok_or_else(String::new)
+            })?;
+            terminal.resize(size.width, size.height)?;
+            terminal.press(keys)?;
+            terminal.until_shown(words)?;
+            return terminal.wait();
+        };
+        let query = "input=1&output=1&tty=1&command=sh";
+        let path = format!("{}?{query}", container.path("exec"));
+        let ended = client.shell(&path, size, keys)?;
+        ensure!(ended.stdout.contains(words), "{ended:?}");
+        Ok(ended.code)
     }
 
     /// Attaches to a container, sends it this, and reads what it says until this text comes.

@@ -4,10 +4,13 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use cluster::Cluster;
+use cluster::node_client::NodeClient;
 use cluster::person::{Container, Person};
 use cluster::workload::{pod, template};
+use remote_command::{Event, Size, Streams};
 use serde_json::{Value, json};
 use test_support::images::{BUSYBOX, TESTAPP};
+use topology::Process;
 
 /// What one container writes before it waits.
 const LINES: &str = "line 1\nline 2\nline 3\nline 4\nline 5\n";
@@ -44,6 +47,55 @@ fn a_person_reaches_containers_through_the_api_server() -> Result<()> {
         true => files(&cluster, &person),
         false => Ok(()),
     }
+}
+
+/// Commands that run while node-api is killed.
+const OPEN: usize = 50;
+
+#[test]
+fn sessions_end_with_node_api_and_nothing_else_does() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let mut template = template(POD, &[]);
+    template["spec"]["containers"] = json!([busybox("talker", TALKER)]);
+    cluster.plane.apply(&pod(POD, &template))?;
+    cluster.until_ready(POD, 1)?;
+    let node = cluster.ground.containerd.node();
+    let client = NodeClient::new(node, cluster.plane.directory())?;
+    let streams = Streams {
+        stdin: true,
+        stdout: true,
+        ..Streams::default()
+    };
+    let path = format!("/exec/default/{POD}/talker?input=1&output=1&command=cat");
+    let mut opened = Vec::new();
+    for _ in 0..OPEN {
+        opened.push(client.block_on(async {
+            let connection = client.connect().await?;
+            let (input, mut output) = remote_command::command(connection, &path, streams).await?;
+            input.send(b"here").await;
+            assert_eq!(output.next().await?, Event::Stdout(b"here".into()));
+            anyhow::Ok((input, output))
+        })?);
+    }
+    let others = |cluster: &Cluster| -> Result<_> {
+        let mut pids = cluster.ground.bulkhead.pids()?;
+        pids.remove(&Process::NodeApi);
+        Ok((pids, cluster.containers(POD)?))
+    };
+    let before = others(&cluster)?;
+    cluster.ground.bulkhead.kill(Process::NodeApi)?;
+    for (_input, mut output) in opened {
+        assert!(client.block_on(output.next()).is_err());
+    }
+    let person = Person::new(&cluster)?;
+    let talker = container("talker");
+    let count = ["/bin/sh", "-c", "pgrep -x cat | wc -l"];
+    cluster.until("all commands to have ended", || {
+        let ended = person.exec(talker, &count, None)?;
+        Ok(ended.stdout == "0\n")
+    })?;
+    assert_eq!(others(&cluster)?, before);
+    Ok(())
 }
 
 fn busybox(name: &str, script: &str) -> Value {
@@ -100,6 +152,14 @@ fn commands(person: &Person<'_>) -> Result<()> {
         let ended = person.exec(of, &[command], None)?;
         assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
     }
+    let size = Size {
+        width: 90,
+        height: 33,
+    };
+    // Whether the size comes before the shell asks for it is a race that the shell repeats.
+    let keys = "until [ \"$(stty size)\" = '33 90' ]; do sleep 0.1; done; echo si''ze; exit 5\r";
+    let code = person.shell(talker, size, keys, "size")?;
+    assert_eq!(code, Some(5));
     Ok(())
 }
 

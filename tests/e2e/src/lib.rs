@@ -11,6 +11,7 @@ pub mod hanging;
 pub mod random;
 pub mod runtime_watcher;
 pub mod sources;
+pub mod terminal;
 pub mod unreachable_cluster;
 pub mod valid_messages;
 pub mod volumes;

@@ -1,20 +1,14 @@
 //! Sessions with pods, by the command line and the runtime's own streaming server.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::ffi::OsStringExt as _;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use e2e::terminal::Terminal;
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 use test_support::{BulkheadOptions, wait_for};
@@ -95,95 +89,18 @@ fn a_command_has_an_exit_code_and_streams_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// A program at a terminal of its own.
-struct Terminal {
-    child: Child,
-    keys: File,
-    shown: Receiver<Vec<u8>>,
-    text: String,
-}
-
-impl Terminal {
-    fn start(ground: &Ground, arguments: &[&str]) -> Result<Terminal> {
-        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&keys)?;
-        unlockpt(&keys)?;
-        let name = ptsname(&keys, Vec::new())?.into_bytes();
-        let slave = File::options()
-            .read(true)
-            .write(true)
-            .open(std::ffi::OsString::from_vec(name))?;
-        let mut command = bulkhead(ground, arguments);
-        command
-            .stdin(slave.try_clone()?)
-            .stdout(slave.try_clone()?)
-            .stderr(slave);
-        let keys = File::from(keys);
-        let child = ground.node().spawn(command)?;
-        let mut screen = keys.try_clone()?;
-        let (sender, shown) = channel();
-        std::thread::spawn(move || {
-            let mut part = [0; 4096];
-            while let Ok(length) = screen.read(&mut part) {
-                if length == 0 || sender.send(part[..length].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Terminal {
-            child,
-            keys,
-            shown,
-            text: String::new(),
-        })
-    }
-
-    fn resize(&self, columns: u16, rows: u16) -> Result<()> {
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&self.keys, size)?;
-        // It is not the terminal's session, so the kernel does not say so.
-        let pid = Pid::from_raw(i32::try_from(self.child.id())?);
-        Ok(kill(pid, Signal::SIGWINCH)?)
-    }
-
-    fn press(&mut self, keys: &str) -> Result<()> {
-        Ok(self.keys.write_all(keys.as_bytes())?)
-    }
-
-    fn until_shown(&mut self, words: &str) -> Result<()> {
-        let until = Instant::now() + TIMEOUT;
-        while !self.text.contains(words) {
-            let left = until.saturating_duration_since(Instant::now());
-            let part = self.shown.recv_timeout(left);
-            let part = part.with_context(|| format!("{words:?} is not in {:?}", self.text))?;
-            self.text += &text(&part);
-        }
-        self.text.clear();
-        Ok(())
-    }
-}
-
 #[test]
 fn a_terminal_has_keys_a_size_and_is_left_as_it_was() -> Result<()> {
     let ground = Ground::start(Value::Null)?;
     ground.apply("web", sleeping())?;
     ground.ready("web")?;
-    let mut terminal = Terminal::start(&ground, &["exec", "-it", "web", "--", "sh"])?;
-    let is_raw = |terminal: &Terminal| {
-        let modes = tcgetattr(&terminal.keys).map_err(|error| error.to_string())?;
-        Ok::<_, String>(
-            !modes
-                .local_modes
-                .contains(rustix::termios::LocalModes::ICANON),
-        )
-    };
+    let mut terminal = Terminal::start(
+        ground.node(),
+        bulkhead(&ground, &["exec", "-it", "web", "--", "sh"]),
+    )?;
     wait_for("the keys to be handed over", TIMEOUT, || {
-        is_raw(&terminal)?.then_some(()).ok_or_else(String::new)
+        let is_raw = terminal.is_raw().map_err(|error| error.to_string())?;
+        is_raw.then_some(()).ok_or_else(String::new)
     })?;
     terminal.resize(90, 33)?;
     // Whether the size came before the shell asks for it is a race that the shell repeats.
@@ -197,8 +114,8 @@ fn a_terminal_has_keys_a_size_and_is_left_as_it_was() -> Result<()> {
     terminal.press("echo still he''re\r")?;
     terminal.until_shown("still here")?;
     terminal.press("exit 5\r")?;
-    assert_eq!(terminal.child.wait()?.code(), Some(5));
-    assert!(!is_raw(&terminal).map_err(anyhow::Error::msg)?);
+    assert_eq!(terminal.wait()?, Some(5));
+    assert!(!terminal.is_raw()?);
     Ok(())
 }
 
