@@ -11,6 +11,7 @@ mod kills;
 mod latency;
 mod processes;
 mod restart;
+mod sessions;
 mod statistics;
 mod world;
 
@@ -78,6 +79,8 @@ enum Measurement {
     Dispatch,
     /// Pods of a cluster, against a kubelet; where KUBEBUILDER_ASSETS names a control plane.
     Cluster,
+    /// Commands, logs and ports of containers, against a kubelet; where there is a control plane.
+    Sessions,
     /// Processor time and memory of an idle node.
     Idle,
     /// Memory after many pods have come and gone.
@@ -94,6 +97,7 @@ const ALL: &[Measurement] = &[
     Measurement::Restart,
     Measurement::Kills,
     Measurement::Cluster,
+    Measurement::Sessions,
     Measurement::Idle,
     Measurement::Memory,
 ];
@@ -128,6 +132,7 @@ fn main() -> Result<()> {
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Cluster => cluster_node::measure(arguments.repetitions),
+            Measurement::Sessions => sessions::measure(arguments.repetitions),
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();
                 nodes

@@ -111,7 +111,8 @@ fn machine_seconds() -> Result<f64> {
     Ok(busy.sum::<f64>() / TICKS_PER_SECOND)
 }
 
-fn proportional_set_kib(pid: u32) -> Result<u32> {
+/// The proportional set size of a process: what it shares counts in parts.
+pub(crate) fn proportional_set_kib(pid: u32) -> Result<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = text
         .lines()
