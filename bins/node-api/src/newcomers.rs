@@ -1,9 +1,10 @@
 //! Connections that have shown no credentials yet: so many at once, and each for so long.
 //!
-//! When one more comes, the oldest has to go: whoever holds connections without showing
-//! credentials cannot keep out whoever has some.
+//! When one more comes, one has to go: the oldest of the address from which most came. So
+//! whoever holds connections without showing credentials keeps out nobody at another address.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,13 @@ pub(crate) struct Newcomers(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    oldest_first: VecDeque<(u64, CancellationToken)>,
+    oldest_first: VecDeque<Place>,
+}
+
+struct Place {
+    number: u64,
+    from: IpAddr,
+    has_to_go: CancellationToken,
 }
 
 /// A place among them, given back when dropped.
@@ -34,17 +41,21 @@ pub(crate) struct Newcomer {
 }
 
 impl Newcomers {
-    /// A place for one more.
-    pub(crate) fn admit(&self) -> Newcomer {
+    /// A place for one more that comes from this address.
+    pub(crate) fn admit(&self, from: IpAddr) -> Newcomer {
         let mut waiting = self.lock();
         if waiting.oldest_first.len() >= MAX
-            && let Some((_, oldest)) = waiting.oldest_first.pop_front()
+            && let Some(place) = waiting.make_room()
         {
-            oldest.cancel();
+            place.has_to_go.cancel();
         }
         let (number, has_to_go) = (waiting.next, CancellationToken::new());
         waiting.next += 1;
-        waiting.oldest_first.push_back((number, has_to_go.clone()));
+        waiting.oldest_first.push_back(Place {
+            number,
+            from,
+            has_to_go: has_to_go.clone(),
+        });
         Newcomer {
             all: self.clone(),
             number,
@@ -57,31 +68,63 @@ impl Newcomers {
     }
 }
 
+impl Waiting {
+    /// Takes away the place of the one that has to go.
+    fn make_room(&mut self) -> Option<Place> {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for place in &self.oldest_first {
+            *counts.entry(place.from).or_default() += 1;
+        }
+        let most = counts.values().max()?;
+        let mut places = self.oldest_first.iter();
+        let index = places.position(|place| counts.get(&place.from) == Some(most))?;
+        self.oldest_first.remove(index)
+    }
+}
+
 impl Drop for Newcomer {
     fn drop(&mut self) {
         let mut waiting = self.all.lock();
         waiting
             .oldest_first
-            .retain(|(number, _)| *number != self.number);
+            .retain(|place| place.number != self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn gone(waiting: &[Newcomer]) -> Vec<usize> {
+        let gone = waiting.iter().enumerate();
+        let gone = gone.filter(|(_, it)| it.has_to_go.is_cancelled());
+        gone.map(|(index, _)| index).collect()
+    }
 
     #[test]
     fn the_oldest_has_to_go_when_one_more_comes() {
         let all = Newcomers::default();
-        let mut waiting: Vec<Newcomer> = (0..MAX).map(|_| all.admit()).collect();
+        let mut waiting: Vec<Newcomer> = (0..MAX).map(|_| all.admit(NEAR)).collect();
         // It has shown who it is.
         drop(waiting.remove(0));
-        let one_more = all.admit();
-        assert!(waiting.iter().all(|it| !it.has_to_go.is_cancelled()));
-        let another = all.admit();
-        let gone = waiting.iter().filter(|it| it.has_to_go.is_cancelled());
-        assert_eq!(gone.count(), 1);
-        assert!(waiting[0].has_to_go.is_cancelled());
-        assert!(!one_more.has_to_go.is_cancelled() && !another.has_to_go.is_cancelled());
+        waiting.push(all.admit(NEAR));
+        assert!(gone(&waiting).is_empty());
+        waiting.push(all.admit(NEAR));
+        assert_eq!(gone(&waiting), [0]);
+    }
+
+    #[test]
+    fn it_goes_for_what_comes_from_its_own_address() {
+        let all = Newcomers::default();
+        let mut waiting = vec![all.admit(FAR), all.admit(FAR)];
+        waiting.extend((2..MAX + 8).map(|_| all.admit(NEAR)));
+        assert_eq!(gone(&waiting), (2..10).collect::<Vec<_>>());
+        waiting.push(all.admit(FAR));
+        assert_eq!(gone(&waiting), (2..11).collect::<Vec<_>>());
     }
 }

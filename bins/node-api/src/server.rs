@@ -1,6 +1,7 @@
 //! Connections, and who answers which request.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -92,11 +93,11 @@ impl Server {
         acceptor: TlsAcceptor,
     ) -> Infallible {
         loop {
-            let stream = accept(&listener).await;
+            let (stream, from) = accept(&listener).await;
             let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                 continue;
             };
-            let newcomer = self.newcomers.admit();
+            let newcomer = self.newcomers.admit(from.ip());
             let connection = Arc::clone(&self).connection(stream, newcomer, acceptor.clone());
             tokio::spawn(async move {
                 connection.await;
@@ -155,6 +156,9 @@ async fn serve_connection(
     };
     let shown = stream.get_ref().1.peer_certificates();
     let certificate = shown.and_then(|chain| user::of_certificate(chain.first()?));
+    if certificate.is_some() {
+        drop(lock(&newcomer).take());
+    }
     let connection = Arc::new(Connection {
         server,
         certificate,
@@ -256,7 +260,7 @@ impl Connection {
 pub(crate) async fn serve_health(node: Arc<Node>, listener: TcpListener) -> Infallible {
     let places = Arc::new(Semaphore::new(MAX_HEALTH_CONNECTIONS));
     loop {
-        let stream = accept(&listener).await;
+        let (stream, _) = accept(&listener).await;
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             continue;
         };
@@ -284,10 +288,10 @@ async fn answer_health(node: &Arc<Node>, request: &Request<Incoming>) -> Respons
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clock::WallClock;
 use node_config::{NodeConfig, NodeServer};
 use process::Context;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 use topology::Process;
@@ -85,12 +85,22 @@ fn listening(config: &NodeConfig) -> Result<Option<Listening>, Cause> {
     }))
 }
 
+/// Connections that wait until they are accepted: as many as the kernel allows. Where there is
+/// no room, a client tries again after a second and longer.
+const BACKLOG: u32 = 4096;
+
 fn listen(address: SocketAddr) -> Result<TcpListener, Cause> {
-    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
-    });
-    bound.map_err(|source| Cause::Listen { address, source })
+    let bound = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // Connections of the run before may still be about to end.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bound().map_err(|source| Cause::Listen { address, source })
 }
 
 /// Serves until shutdown.

@@ -311,7 +311,7 @@ fn storm(stranger: &NodeClient) -> usize {
     let attempts = stream::iter(0..ATTEMPTS).map(|number| async move {
         match number % 2 {
             0 => {
-                if let Ok(mut silent) = stranger.connect_silently() {
+                if let Ok(mut silent) = stranger.connect_silently().await {
                     let reading = silent.read_u8();
                     // Whether the node hangs up before does not matter.
                     drop(tokio::time::timeout(SILENCE, reading).await);

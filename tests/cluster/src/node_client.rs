@@ -3,7 +3,7 @@
 //! to its clients.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use remote_command::{Event, Outcome, Output, Size, Streams};
 use test_support::node::TestNode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WantsClientCert;
@@ -41,6 +41,7 @@ pub type Connection = TlsStream<TcpStream>;
 /// A client of the node's own server.
 pub struct NodeClient {
     node: Arc<TestNode>,
+    from: Ipv4Addr,
     connector: TlsConnector,
     runtime: tokio::runtime::Runtime,
 }
@@ -54,23 +55,26 @@ impl NodeClient {
         let read = |ending: &str| fs::read(directory.join(format!("kubelet-client.{ending}")));
         let chain = CertificateDer::pem_slice_iter(&read("crt")?).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&read("key")?)?;
-        NodeClient::with(node, config()?.with_client_auth_cert(chain, key)?)
+        let config = config()?.with_client_auth_cert(chain, key)?;
+        NodeClient::with(node, Ipv4Addr::UNSPECIFIED, config)
     }
 
-    /// Without credentials.
+    /// Without credentials, and at an address of its own.
     ///
     /// # Errors
     /// When there can be no client.
     pub fn without_credentials(node: &Arc<TestNode>) -> Result<NodeClient> {
-        NodeClient::with(node, config()?.with_no_client_auth())
+        let config = config()?.with_no_client_auth();
+        NodeClient::with(node, Ipv4Addr::new(127, 0, 0, 2), config)
     }
 
-    fn with(node: &Arc<TestNode>, config: ClientConfig) -> Result<NodeClient> {
+    fn with(node: &Arc<TestNode>, from: Ipv4Addr, config: ClientConfig) -> Result<NodeClient> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         Ok(NodeClient {
             node: Arc::clone(node),
+            from,
             connector: TlsConnector::from(Arc::new(config)),
             runtime,
         })
@@ -85,12 +89,12 @@ impl NodeClient {
     ///
     /// # Errors
     /// When the node does not listen.
-    pub fn connect_silently(&self) -> Result<TcpStream> {
-        let address = SocketAddr::from((self.node.address(), PORT));
+    pub async fn connect_silently(&self) -> Result<TcpStream> {
         // The socket stays in the namespace that it was made in.
-        let stream = self.node.run(|| StdTcpStream::connect(address))??;
-        stream.set_nonblocking(true)?;
-        Ok(TcpStream::from_std(stream)?)
+        let socket = self.node.run(TcpSocket::new_v4)??;
+        socket.bind(SocketAddr::from((self.from, 0)))?;
+        let address = SocketAddr::from((self.node.address(), PORT));
+        Ok(socket.connect(address).await?)
     }
 
     /// Connects, and shakes hands.
@@ -98,7 +102,7 @@ impl NodeClient {
     /// # Errors
     /// When the node does not.
     pub async fn connect(&self) -> Result<Connection> {
-        let stream = self.connect_silently()?;
+        let stream = self.connect_silently().await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.node.address());
         Ok(self.connector.connect(name, stream).await?)
