@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
-use tonic::{Code, Streaming};
+use tonic::{Code, Status};
 
 use crate::answer::{self, Body, Broken};
 use crate::log_query::LogQuery;
@@ -58,14 +58,38 @@ pub(crate) async fn logs(
         container_name: target.container,
         ..asked.request
     };
-    match node.read_logs(&request).await {
+    let chunks = match node.read_logs(&request).await {
+        Ok(chunks) => chunks,
+        Err(error) if error.code() == Some(Code::ResourceExhausted) => {
+            return answer::refusal(&error);
+        }
+        Err(error) => return answer::text(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    // What comes first of one that is followed may come late.
+    if request.follow {
+        return Response::new(body(chunks, asked.limit_bytes));
+    }
+    match begun(chunks).await {
         Ok(chunks) => Response::new(body(chunks, asked.limit_bytes)),
-        Err(error) if error.code() == Some(Code::ResourceExhausted) => answer::refusal(&error),
-        Err(error) => answer::text(StatusCode::BAD_REQUEST, error.to_string()),
+        Err(status) => answer::text(StatusCode::BAD_REQUEST, status.message()),
     }
 }
 
-fn body(chunks: Streaming<v1::ReadLogsResponse>, limit: Option<u64>) -> Body {
+/// Waits for the first chunk: an error instead of it, as of a log that is not there, is an
+/// answer, and no log that breaks off.
+async fn begun<T>(
+    mut chunks: impl Stream<Item = Result<T, Status>> + Unpin,
+) -> Result<impl Stream<Item = Result<T, Status>>, Status> {
+    match chunks.next().await.transpose() {
+        Ok(first) => Ok(stream::iter(first.map(Ok)).chain(chunks)),
+        Err(status) => Err(status),
+    }
+}
+
+fn body(
+    chunks: impl Stream<Item = Result<v1::ReadLogsResponse, Status>> + Send + 'static,
+    limit: Option<u64>,
+) -> Body {
     let contents = chunks.map(|chunk| match chunk {
         Ok(chunk) => Ok(Bytes::from(chunk.content)),
         Err(status) => Err(Broken(status.message().to_owned())),
@@ -235,6 +259,18 @@ mod tests {
         assert_eq!(read.next().now_or_never(), Some(Some(2)));
         assert_eq!(read.next().now_or_never(), None, "the end comes by itself");
         assert_eq!(read.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_read_is_no_log_that_breaks_off() {
+        let fails = || Err(Status::not_found("no log"));
+        let of = |chunks: Vec<Result<u8, Status>>| begun(stream::iter(chunks));
+        assert!(of(vec![fails(), Ok(1)]).await.is_err());
+        let empty = of(Vec::new()).await.unwrap();
+        assert_eq!(empty.count().await, 0);
+        let breaks_off = of(vec![Ok(1), fails()]).await.unwrap();
+        let read: Vec<bool> = breaks_off.map(|chunk| chunk.is_ok()).collect().await;
+        assert_eq!(read, [true, false]);
     }
 
     #[tokio::test]
