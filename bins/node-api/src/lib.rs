@@ -9,6 +9,7 @@
 //! ```
 //!
 //! - `route`: which request is which (pure);
+//! - [`ServerNetwork`]: the seam to the network;
 //! - `newcomers`: connections that have shown no credentials yet, and their bound;
 //! - `certificate`, `tls`: what is shown to clients, and how theirs are checked;
 //! - `user`, `verdicts`, `access`: who asks, and whether it may;
@@ -28,6 +29,7 @@ mod health;
 mod log_query;
 mod logs;
 mod metrics;
+mod network;
 mod newcomers;
 mod node;
 mod pods;
@@ -44,4 +46,5 @@ mod usage;
 mod user;
 mod verdicts;
 
-pub use shell::{Error, Opened, open, serve};
+pub use network::{Accepted, Listen, ServerNetwork};
+pub use shell::{Error, Opened, open, open_on, serve};

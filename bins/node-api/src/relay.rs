@@ -15,10 +15,10 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use crate::activity::Activity;
 use crate::answer::{self, Body};
+use crate::network::ServerNetwork;
 use crate::user::protocols_without_token;
 
 /// Time until the runtime answers; it looks up what was asked for before.
@@ -72,12 +72,13 @@ pub(crate) struct Client {
 
 /// Asks the runtime for the session; if it agrees, the bytes go to and fro from then on.
 pub(crate) async fn relay(
+    network: &dyn ServerNetwork,
     address: &Address,
     method: Method,
     headers: &HeaderMap,
     client: Client,
 ) -> Response<Body> {
-    let asked = tokio::time::timeout(TIME, ask(address, method, headers)).await;
+    let asked = tokio::time::timeout(TIME, ask(network, address, method, headers)).await;
     let mut response = match asked.unwrap_or(Err(RuntimeError::Timeout)) {
         Ok(response) => response,
         Err(error) => {
@@ -106,25 +107,19 @@ pub(crate) async fn relay(
 }
 
 async fn ask(
+    network: &dyn ServerNetwork,
     address: &Address,
     method: Method,
     headers: &HeaderMap,
 ) -> Result<Response<Incoming>, RuntimeError> {
-    let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, address.port));
-    let stream = TcpStream::connect(socket).await?;
-    stream.set_nodelay(true)?;
+    let stream = network.connect_to_runtime(address.port).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection.with_upgrades());
-    let request = request(address, method, headers, socket);
+    let request = request(address, method, headers);
     Ok(sender.send_request(request).await?)
 }
 
-fn request(
-    address: &Address,
-    method: Method,
-    headers: &HeaderMap,
-    socket: SocketAddr,
-) -> Request<Empty<Bytes>> {
+fn request(address: &Address, method: Method, headers: &HeaderMap) -> Request<Empty<Bytes>> {
     let mut request = Request::new(Empty::new());
     *request.method_mut() = method;
     // The path has letters, digits and few signs.
@@ -137,7 +132,8 @@ fn request(
     {
         own.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     }
-    if let Ok(host) = HeaderValue::from_str(&socket.to_string()) {
+    let host = SocketAddr::from((Ipv4Addr::LOCALHOST, address.port));
+    if let Ok(host) = HeaderValue::from_str(&host.to_string()) {
         own.insert(HOST, host);
     }
     request
@@ -226,8 +222,7 @@ mod tests {
             port: 1234,
             path: "/exec/token".to_owned(),
         };
-        let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, 1234));
-        let request = request(&address, Method::GET, &headers, socket);
+        let request = request(&address, Method::GET, &headers);
         assert_eq!(request.uri(), "/exec/token");
         let mut sent: Vec<(&str, &str)> = request
             .headers()

@@ -1,7 +1,6 @@
 //! Connections, and who answers which request.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipc::Stream;
 use node_config::NodeServer;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
@@ -23,6 +22,7 @@ use crate::activity::{Activity, Noted};
 use crate::answer::{self, Body};
 use crate::health::health;
 use crate::logs::logs;
+use crate::network::{Accepted, Listen, ServerNetwork};
 use crate::newcomers::{Newcomer, Newcomers, TIME};
 use crate::node::Node;
 use crate::pods::{pods, running_pods};
@@ -50,6 +50,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What all connections share.
 pub(crate) struct Server {
     pub(crate) node: Arc<Node>,
+    network: Arc<dyn ServerNetwork>,
     pub(crate) node_name: String,
     pub(crate) settings: NodeServer,
     pub(crate) access: Access,
@@ -71,6 +72,7 @@ struct Connection {
 impl Server {
     pub(crate) fn new(
         node: Arc<Node>,
+        network: Arc<dyn ServerNetwork>,
         node_name: String,
         settings: NodeServer,
         clock: WallClock,
@@ -78,6 +80,7 @@ impl Server {
         Server {
             access: Access::new(&settings, Arc::clone(&node)),
             node,
+            network,
             node_name,
             settings,
             clock,
@@ -89,15 +92,15 @@ impl Server {
     /// Accepts connections and serves each.
     pub(crate) async fn serve(
         self: Arc<Self>,
-        listener: TcpListener,
+        listener: Box<dyn Listen>,
         acceptor: TlsAcceptor,
     ) -> Infallible {
         loop {
-            let (stream, from) = accept(&listener).await;
+            let Accepted { stream, from } = accept(&*listener).await;
             let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                 continue;
             };
-            let newcomer = self.newcomers.admit(from.ip());
+            let newcomer = self.newcomers.admit(from);
             let connection = Arc::clone(&self).connection(stream, newcomer, acceptor.clone());
             tokio::spawn(async move {
                 connection.await;
@@ -108,7 +111,7 @@ impl Server {
 
     async fn connection(
         self: Arc<Self>,
-        stream: TcpStream,
+        stream: Box<dyn Stream>,
         newcomer: Newcomer,
         acceptor: TlsAcceptor,
     ) {
@@ -141,12 +144,11 @@ impl Server {
 /// Shakes hands and answers requests until the connection ends, or is a session's.
 async fn serve_connection(
     server: Arc<Server>,
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     newcomer: Arc<Mutex<Option<Newcomer>>>,
     activity: Activity,
     acceptor: TlsAcceptor,
 ) {
-    let _ = stream.set_nodelay(true);
     let stream = match acceptor.accept(Noted::new(stream, activity.clone())).await {
         Ok(stream) => stream,
         Err(error) => {
@@ -220,6 +222,7 @@ impl Connection {
             query,
             requester: requester.clone(),
             request,
+            network: Arc::clone(&server.network),
             activity: self.activity.clone(),
             idle_timeout: server.settings.stream_idle_timeout,
         };
@@ -257,10 +260,10 @@ impl Connection {
 }
 
 /// Answers `/healthz` to whoever asks, without TLS.
-pub(crate) async fn serve_health(node: Arc<Node>, listener: TcpListener) -> Infallible {
+pub(crate) async fn serve_health(node: Arc<Node>, listener: Box<dyn Listen>) -> Infallible {
     let places = Arc::new(Semaphore::new(MAX_HEALTH_CONNECTIONS));
     loop {
-        let (stream, _) = accept(&listener).await;
+        let stream = accept(&*listener).await.stream;
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             continue;
         };
@@ -288,7 +291,7 @@ async fn answer_health(node: &Arc<Node>, request: &Request<Incoming>) -> Respons
     }
 }
 
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(listener: &dyn Listen) -> Accepted {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,

@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::activity::Activity;
 use crate::answer::{self, Body};
+use crate::network::ServerNetwork;
 use crate::node::Node;
 use crate::query::Query;
 use crate::relay::{Address, Client, relay};
@@ -25,6 +26,8 @@ pub(crate) struct Asked {
     /// The user's name.
     pub(crate) requester: String,
     pub(crate) request: Request<Incoming>,
+    /// By which the runtime is reached.
+    pub(crate) network: Arc<dyn ServerNetwork>,
     pub(crate) activity: Activity,
     pub(crate) idle_timeout: Duration,
 }
@@ -60,6 +63,7 @@ async fn open(
     let Asked {
         target,
         mut request,
+        network,
         requester,
         activity,
         idle_timeout,
@@ -92,7 +96,7 @@ async fn open(
         idle_timeout,
     };
     let (head, _body) = request.into_parts();
-    relay(&address, head.method, &head.headers, client).await
+    relay(&*network, &address, head.method, &head.headers, client).await
 }
 
 /// Answers `/run`.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clock::WallClock;
 use node_config::{NodeConfig, NodeServer};
 use process::Context;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 use topology::Process;
 
 use crate::certificate::{self, CertificateError};
+use crate::network::{Listen, ServerNetwork, Tcp};
 use crate::node::Node;
 use crate::server::{Server, serve_health};
 use crate::tls::{self, TlsError};
@@ -43,9 +43,10 @@ pub struct Opened(Option<Listening>);
 
 struct Listening {
     settings: NodeServer,
-    clients: TcpListener,
-    health: Option<TcpListener>,
+    clients: Box<dyn Listen>,
+    health: Option<Box<dyn Listen>>,
     acceptor: TlsAcceptor,
+    network: Arc<dyn ServerNetwork>,
 }
 
 /// What it is, and no key.
@@ -62,14 +63,29 @@ impl std::fmt::Debug for Listening {
 /// # Errors
 /// When an address is taken, or the certificate cannot be used.
 pub fn open(config: &NodeConfig) -> Result<Opened, Error> {
-    Ok(Opened(listening(config)?))
+    open_on(config, WallClock::system(), Arc::new(Tcp))
 }
 
-fn listening(config: &NodeConfig) -> Result<Option<Listening>, Cause> {
+/// The same on a network that is not the node's, with another clock.
+///
+/// # Errors
+/// When an address is taken, or the certificate cannot be used.
+pub fn open_on(
+    config: &NodeConfig,
+    clock: WallClock,
+    network: Arc<dyn ServerNetwork>,
+) -> Result<Opened, Error> {
+    Ok(Opened(listening(config, clock, network)?))
+}
+
+fn listening(
+    config: &NodeConfig,
+    clock: WallClock,
+    network: Arc<dyn ServerNetwork>,
+) -> Result<Option<Listening>, Cause> {
     let Some(settings) = &config.node_server else {
         return Ok(None);
     };
-    let clock = WallClock::system();
     let certificate = match &settings.certificate {
         Some(given) => given.clone(),
         None => {
@@ -77,30 +93,17 @@ fn listening(config: &NodeConfig) -> Result<Option<Listening>, Cause> {
             certificate::own(config, clock.now(), &state_dir)?
         }
     };
+    let listen = |address| {
+        let bound = network.listen(address);
+        bound.map_err(|source| Cause::Listen { address, source })
+    };
     Ok(Some(Listening {
         acceptor: tls::acceptor(settings, &certificate, clock)?,
         clients: listen(settings.address)?,
         health: settings.health_address.map(listen).transpose()?,
         settings: settings.clone(),
+        network,
     }))
-}
-
-/// Connections that wait until they are accepted: as many as the kernel allows. Where there is
-/// no room, a client tries again after a second and longer.
-const BACKLOG: u32 = 4096;
-
-fn listen(address: SocketAddr) -> Result<TcpListener, Cause> {
-    let bound = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        // Connections of the run before may still be about to end.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
-    };
-    bound().map_err(|source| Cause::Listen { address, source })
 }
 
 /// Serves until shutdown.
@@ -125,7 +128,13 @@ pub async fn serve(context: Context, Opened(listening): Opened) -> Result<(), Er
                 None => std::future::pending().await,
             }
         };
-        let server = Server::new(Arc::clone(&node), node_name, listening.settings, clock);
+        let server = Server::new(
+            Arc::clone(&node),
+            listening.network,
+            node_name,
+            listening.settings,
+            clock,
+        );
         let server = Arc::new(server);
         tokio::select! {
             never = server.serve(listening.clients, listening.acceptor) => never,

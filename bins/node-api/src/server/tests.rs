@@ -18,6 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
+use crate::network::Tcp;
 use crate::tls;
 
 /// A server, and whoever has issued all certificates.
@@ -55,8 +56,9 @@ impl World {
         let clock = WallClock::system();
         let acceptor = tls::acceptor(&settings, &certificate, clock.clone()).unwrap();
         let node = Arc::new(Node::new(&Network::unix("/is/not/there")));
-        let server = Arc::new(Server::new(node, "node".to_owned(), settings, clock));
-        tokio::spawn(server.serve(listener, acceptor));
+        let (network, name) = (Arc::new(Tcp), "node".to_owned());
+        let server = Arc::new(Server::new(node, network, name, settings, clock));
+        tokio::spawn(server.serve(Box::new(listener), acceptor));
         world
     }
 
