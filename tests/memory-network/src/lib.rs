@@ -6,9 +6,11 @@
 
 mod call_channel;
 mod calls;
+mod ports;
 mod socket;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ipc::{Channel, Connect, Listener, Network, Peer, Stream};
@@ -18,7 +20,10 @@ use topology::{Identities, Process};
 
 use call_channel::CallChannel;
 use calls::{ClientEnd, ServerEnd};
+use ports::Ports;
 use socket::{MemoryListener, Queued, Severable};
+
+pub use ports::PortListener;
 
 /// Bytes that wait in one direction of a connection, like a socket's buffer.
 const PIPE_BYTES: usize = 64 << 10;
@@ -30,6 +35,7 @@ pub struct MemoryHub {
     speaks_http2: bool,
     pipes: Sockets<Severable>,
     calls: Sockets<ServerEnd>,
+    ports: Ports,
     connections: Arc<Mutex<Vec<Connection>>>,
 }
 
@@ -37,8 +43,8 @@ type Sockets<E> = Arc<Mutex<BTreeMap<Process, MemoryListener<E>>>>;
 
 #[derive(Debug)]
 struct Connection {
-    client: Process,
-    server: Process,
+    client: Option<Process>,
+    server: Option<Process>,
     /// Cancelled: the connection is broken.
     broken: CancellationToken,
     /// Cancelled: the server has accepted it.
@@ -70,6 +76,7 @@ impl MemoryHub {
             speaks_http2: http2,
             pipes: Arc::default(),
             calls: Arc::default(),
+            ports: Ports::default(),
             connections: Arc::default(),
         }
     }
@@ -92,8 +99,8 @@ impl MemoryHub {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         connections.retain(|connection| {
-            let dies = connection.client == process
-                || (connection.server == process && connection.accepted.is_cancelled());
+            let dies = connection.client == Some(process)
+                || (connection.server == Some(process) && connection.accepted.is_cancelled());
             if dies {
                 connection.broken.cancel();
             }
@@ -121,8 +128,41 @@ impl MemoryHub {
     }
 
     pub(crate) fn connect_pipe(&self, client: (Process, Peer), server: Process) -> Severable {
+        let ends = (Some(client.0), Some(server));
+        self.pipe(ends, client.1, &socket(&self.pipes, server))
+    }
+
+    /// Has a process, or a stranger, listen at a port of the node until what this returns is
+    /// dropped.
+    ///
+    /// # Errors
+    /// When somebody listens there.
+    pub fn listen_at_port(&self, server: Option<Process>, port: u16) -> io::Result<PortListener> {
+        self.ports.listen(server, port)
+    }
+
+    /// Connects a process, or a stranger, to a port.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect_to_port(
+        &self,
+        client: Option<Process>,
+        port: u16,
+    ) -> io::Result<impl Stream + use<>> {
+        let nobody = Peer { uid: 0, pid: None };
+        let (server, queue) = self.ports.at(port)?;
+        Ok(self.pipe((client, server), nobody, &queue))
+    }
+
+    fn pipe(
+        &self,
+        ends: (Option<Process>, Option<Process>),
+        peer: Peer,
+        queue: &MemoryListener<Severable>,
+    ) -> Severable {
         let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
-        let broken = self.connect(client, server, &self.pipes, |broken| {
+        let broken = self.connect(ends, peer, queue, |broken| {
             Severable::new(server_end, broken)
         });
         Severable::new(client_end, &broken)
@@ -130,7 +170,8 @@ impl MemoryHub {
 
     pub(crate) fn connect_calls(&self, client: (Process, Peer), server: Process) -> ClientEnd {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let broken = self.connect(client, server, &self.calls, |broken| {
+        let (ends, queue) = ((Some(client.0), Some(server)), socket(&self.calls, server));
+        let broken = self.connect(ends, client.1, &queue, |broken| {
             ServerEnd::new(receiver, broken.clone())
         });
         ClientEnd::new(sender, broken)
@@ -139,9 +180,9 @@ impl MemoryHub {
     /// Puts a new connection into the server's queue; what breaks it.
     fn connect<E>(
         &self,
-        (client, peer): (Process, Peer),
-        server: Process,
-        sockets: &Sockets<E>,
+        (client, server): (Option<Process>, Option<Process>),
+        peer: Peer,
+        queue: &MemoryListener<E>,
         end: impl FnOnce(&CancellationToken) -> E,
     ) -> CancellationToken {
         let (broken, accepted) = (CancellationToken::new(), CancellationToken::new());
@@ -155,7 +196,7 @@ impl MemoryHub {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(connection);
-        socket(sockets, server).push(Queued {
+        queue.push(Queued {
             end: end(&broken),
             peer,
             accepted,
