@@ -29,6 +29,7 @@ use crate::registry::Registry;
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
+use sessions::Addresses;
 use stats::ContainerUse;
 
 /// Events that wait for a slow subscriber before it loses some.
@@ -64,6 +65,7 @@ struct Shared {
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
+    addresses: Mutex<Addresses>,
     events: broadcast::Sender<RuntimeEvent>,
     /// Some container has ended, or something else has happened.
     ends: Notify,
@@ -108,6 +110,7 @@ impl SimulatedRuntime {
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
+            addresses: Mutex::default(),
             events: broadcast::channel(EVENT_QUEUE).0,
             ends: Notify::new(),
             has_events,
@@ -531,7 +534,7 @@ impl SimulatedRuntime {
         tokio::select! {
             biased;
             _ = &mut caller => {}
-            () = self.ended(id) => {}
+            () = self.until_ended(id) => {}
             () = tokio::time::sleep(grace) => self.end(id, 137, true),
         }
     }
@@ -555,17 +558,6 @@ impl SimulatedRuntime {
         // Even no time at all would let others go first.
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
-        }
-    }
-
-    async fn ended(&self, id: &str) {
-        loop {
-            let next = self.0.ends.notified();
-            let found = lock(&self.0.state).behaviour_of(id);
-            if !found.is_some_and(|(_, is_running)| is_running) {
-                return;
-            }
-            next.await;
         }
     }
 

@@ -456,6 +456,14 @@ impl State {
         Ok(behaviour)
     }
 
+    /// Whether a container runs, or a sandbox is ready.
+    pub(crate) fn runs(&self, id: &str) -> bool {
+        let container = self.containers.get(id).map(|it| it.state);
+        let sandbox = self.sandboxes.get(id).map(|it| it.state);
+        container == Some(ContainerState::ContainerRunning)
+            || sandbox == Some(PodSandboxState::SandboxReady)
+    }
+
     pub(crate) fn behaviour_of(&self, id: &str) -> Option<(Behaviour, bool)> {
         let container = self.containers.get(id)?;
         let running = container.state == ContainerState::ContainerRunning;

@@ -1,24 +1,90 @@
-//! Sessions: an address for each that is asked for, at which nobody answers.
+//! Sessions: an address for each that is asked for, which can be used once. Who serves the
+//! port is not here.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{RuntimeChanges as _, RuntimeError, RuntimeSessions, v1};
+use cri::{RuntimeChanges as _, RuntimeError, RuntimeErrorKind, RuntimeSessions, v1};
 
-use super::SimulatedRuntime;
+use super::{SimulatedRuntime, lock, millis};
+
+/// The port of all sessions.
+pub(super) const PORT: u16 = 10010;
+
+/// The addresses that nobody has used.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    given: u64,
+    /// The container or sandbox of each, by its path.
+    unused: BTreeMap<String, String>,
+}
+
+impl Addresses {
+    fn give(&mut self, kind: &str, id: String) -> String {
+        self.given += 1;
+        let path = format!("/{kind}/token-{}", self.given);
+        let url = format!("http://127.0.0.1:{PORT}{path}");
+        self.unused.insert(path, id);
+        url
+    }
+}
+
+impl SimulatedRuntime {
+    /// Whether nobody can connect to it.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        lock(&self.0.faults).unavailable
+    }
+
+    /// Uses an address: the id of the container or sandbox that its session is with. None of
+    /// one that was not given, or was used.
+    #[must_use]
+    pub fn use_address(&self, path: &str) -> Option<String> {
+        lock(&self.0.addresses).unused.remove(path)
+    }
+
+    /// Waits until a container or sandbox does not run any more. Cancel-safe.
+    pub async fn until_ended(&self, id: &str) {
+        loop {
+            let next = self.0.ends.notified();
+            if !lock(&self.0.state).runs(id) {
+                return;
+            }
+            next.await;
+        }
+    }
+
+    async fn address(
+        &self,
+        method: &'static str,
+        kind: &'static str,
+        id: String,
+    ) -> Result<String, RuntimeError> {
+        self.perform(method, millis(2), move |runtime| async move {
+            if !lock(&runtime.0.state).runs(&id) {
+                let message = "it is in another state than running";
+                return Err(RuntimeError::new(method, RuntimeErrorKind::Other, message));
+            }
+            Ok(lock(&runtime.0.addresses).give(kind, id))
+        })
+        .await
+    }
+}
 
 #[async_trait]
 impl RuntimeSessions for SimulatedRuntime {
-    async fn exec(&self, _request: v1::ExecRequest) -> Result<String, RuntimeError> {
-        Ok("http://127.0.0.1:10010/exec/token".to_owned())
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
+        self.address("Exec", "exec", request.container_id).await
     }
 
-    async fn attach(&self, _request: v1::AttachRequest) -> Result<String, RuntimeError> {
-        Ok("http://127.0.0.1:10010/attach/token".to_owned())
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
+        self.address("Attach", "attach", request.container_id).await
     }
 
-    async fn port_forward(&self, _request: v1::PortForwardRequest) -> Result<String, RuntimeError> {
-        Ok("http://127.0.0.1:10010/portforward/token".to_owned())
+    async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, RuntimeError> {
+        let id = request.pod_sandbox_id;
+        self.address("PortForward", "portforward", id).await
     }
 
     async fn run_command(

@@ -157,3 +157,21 @@ async fn a_lost_reply_still_has_its_effect() {
     assert_eq!(error.kind, RuntimeErrorKind::DeadlineExceeded);
     assert_eq!(runtime.sandboxes().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_with_a_container_that_runs_and_its_address_can_be_used_once() {
+    use cri::RuntimeSessions as _;
+    let runtime = runtime();
+    let id = started(&runtime, &["serve"]).await;
+    let asks = |id: &str| v1::ExecRequest {
+        container_id: id.to_owned(),
+        ..v1::ExecRequest::default()
+    };
+    let url = runtime.exec(asks(&id)).await.unwrap();
+    let path = url.strip_prefix("http://127.0.0.1:10010").unwrap();
+    assert_eq!(runtime.use_address(path), Some(id.clone()));
+    assert_eq!(runtime.use_address(path), None);
+    runtime.crash_container(&id, 1);
+    runtime.until_ended(&id).await;
+    runtime.exec(asks(&id)).await.unwrap_err();
+}
