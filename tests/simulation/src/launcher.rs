@@ -12,7 +12,16 @@ use simulated_node::{MemoryHost, SimulatedLogind};
 use simulated_runtime::SimulatedRuntime;
 use topology::{Identities, Process};
 
+use crate::node_network::NodeNetwork;
 use crate::targets::Targets;
+
+/// The processes of a simulated node but the supervisor, which is simulated too: those of
+/// every node, and node-api.
+pub(crate) fn processes() -> impl Iterator<Item = Process> {
+    let on_every_node = Process::ON_EVERY_NODE.into_iter();
+    let all = on_every_node.chain([Process::NodeApi]);
+    all.filter(|process| *process != Process::Supervisor)
+}
 
 /// A process's main future, and why it ended if that was an error.
 pub(crate) type Main = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -51,10 +60,7 @@ impl Launcher {
             lifecycle,
         };
         Some(match process {
-            Process::Supervisor
-            | Process::CredentialProvider
-            | Process::ApiGateway
-            | Process::NodeApi => return None,
+            Process::Supervisor | Process::CredentialProvider | Process::ApiGateway => return None,
             Process::PodWorkerPool => {
                 let opened = pod_worker_pool::Opened {
                     runtime: self.runtime.clone().into(),
@@ -80,6 +86,17 @@ impl Launcher {
                 let opened = sync_loop::open(&context.config);
                 sync_loop::serve(context, opened).await
             }),
+            Process::NodeApi => {
+                let network = Arc::new(NodeNetwork {
+                    hub: self.hub.clone(),
+                    runtime: self.runtime.clone(),
+                });
+                main(async {
+                    let clock = context.clock.clone();
+                    let opened = node_api::open_on(&context.config, clock, network)?;
+                    node_api::serve(context, opened).await
+                })
+            }
         })
     }
 }

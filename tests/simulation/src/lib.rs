@@ -7,6 +7,7 @@
 //! in the end and all along, [`statuses`] what the node must say about it in the
 //! end, and [`observer`] all along.
 
+mod any_certificate;
 mod check;
 mod desired;
 mod disk;
@@ -16,22 +17,27 @@ mod exhaustive;
 mod in_time;
 mod launcher;
 mod node;
+mod node_network;
 mod observer;
 mod orders;
 mod play;
 mod probe_ports;
 mod resizes;
 mod scenario;
+mod served;
+mod sessions;
 mod shortage;
 mod shrink;
 mod shutdown;
 mod sigterms;
 mod sizes;
 mod statuses;
+mod streaming;
 mod supervision;
 mod targets;
 mod uids;
 mod verdicts;
+mod visitor;
 
 pub use desired::Desired;
 pub use exhaustive::{Case, play_case};

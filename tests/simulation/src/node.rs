@@ -12,7 +12,7 @@ use memory_network::MemoryHub;
 use node_config::{DirectoryLayout, NodeConfig, ShutdownGroup};
 use pod::{Pod, PodDocument};
 use simulated_node::{MemoryHost, SimulatedLogind};
-use simulated_runtime::{Entry, SimulatedRuntime};
+use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
@@ -20,10 +20,14 @@ use topology::{Identities, Process};
 use crate::disk::Disk;
 use crate::disk_work::{self, Victim};
 use crate::evictions::Shortage;
-use crate::launcher::Launcher;
+use crate::launcher::{self, Launcher};
+use crate::node_network;
 use crate::observer::Observer;
+use crate::sessions::{self, Facts};
+use crate::streaming;
 use crate::supervision::Supervision;
 use crate::targets::Targets;
+use crate::visitor::Visitor;
 
 const MANIFESTS: &str = "manifests";
 
@@ -78,6 +82,9 @@ pub struct SimulatedNode {
     pub(crate) supervision: Supervision,
     /// Who is to be killed for a mishap of its work on the disk.
     pub(crate) victim: Victim,
+    /// Who asks node-api for things.
+    pub(crate) visitor: Visitor,
+    _streaming: AbortOnDropHandle<()>,
     _disk: Disk,
 }
 
@@ -99,7 +106,7 @@ impl SimulatedNode {
             root_dir: simulated_node::ROOT_DIR.into(),
             ..DirectoryLayout::below("")
         };
-        for process in Process::ON_EVERY_NODE {
+        for process in launcher::processes() {
             std::fs::create_dir_all(directories.state(process)).unwrap();
         }
         std::fs::create_dir_all(MANIFESTS).unwrap();
@@ -113,6 +120,7 @@ impl SimulatedNode {
         config.resolv_conf = None;
         config.eviction = Shortage::settings();
         config.shutdown = SHUTDOWN.into();
+        config.node_server = Some(node_network::settings());
         let wall_clock = WallClock::simulated(BEGIN);
         let clock = wall_clock.without_jumps();
         let has_events = seed.is_multiple_of(2);
@@ -125,6 +133,9 @@ impl SimulatedNode {
         let targets = Targets::new(runtime.clone(), clock.clone());
         let operator = hub.network_of_operator();
         let observer = Observer::new(&operator, clock.clone());
+        let visitor = Visitor::new(hub.clone(), clock.clone());
+        let sessions_port = hub.listen_at_port(None, streaming::PORT).unwrap();
+        let streaming = tokio::spawn(streaming::serve(runtime.clone(), sessions_port));
         let launcher = Launcher {
             runtime: runtime.clone(),
             targets: targets.clone(),
@@ -147,6 +158,8 @@ impl SimulatedNode {
             observer,
             supervision: Supervision::new(launcher),
             victim,
+            visitor,
+            _streaming: AbortOnDropHandle::new(streaming),
             _disk: disk,
         }
     }
@@ -240,13 +253,6 @@ impl SimulatedNode {
         self.supervision.launcher.clock.jump(nanos);
     }
 
-    /// The processes that the supervisor starts.
-    pub fn processes() -> impl Iterator<Item = Process> {
-        Process::ON_EVERY_NODE
-            .into_iter()
-            .filter(|process| *process != Process::Supervisor)
-    }
-
     /// Lets simulated time pass. Processes run in no other way.
     ///
     /// # Errors
@@ -313,6 +319,29 @@ impl SimulatedNode {
     pub(crate) fn quiet_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
         let works = self.runtime.works_since(moment)?.plus(TRIED_AGAIN_WITHIN);
         Some(self.supervision.all_run_since(moment)?.max(works))
+    }
+
+    /// What did not hold of what node-api was asked for.
+    pub(crate) fn broken_sessions(&self) -> Vec<String> {
+        let history = self.runtime.history();
+        let ended = |id: &str| {
+            let mut exits = history.iter().filter(|it| it.id == id);
+            let exit = exits.find(|it| matches!(it.happening, Happening::Exited { .. }));
+            exit.map(|it| it.at)
+        };
+        let deaths = |process| self.supervision.deaths_of(process).collect::<Vec<_>>();
+        let ran = |moment| {
+            let since = self.supervision.runs_since(Process::NodeApi, moment);
+            since.is_some_and(|since| since < moment)
+        };
+        let facts = Facts {
+            now: self.clock.now(),
+            ran: &ran,
+            deaths: &deaths(Process::NodeApi),
+            pool_deaths: &deaths(Process::PodWorkerPool),
+            ended: &ended,
+        };
+        sessions::broken(&self.visitor.records(), &facts)
     }
 
     /// Simulated time since the beginning.

@@ -8,6 +8,7 @@ use simulated_runtime::Faults;
 use crate::evictions::Shortage;
 use crate::node::SimulatedNode;
 use crate::scenario::Scenario;
+use crate::served::all_is_served;
 use crate::shortage::{be_short_no_more, be_short_of};
 use crate::shutdown;
 
@@ -109,6 +110,7 @@ async fn play(
     }
     scenario.converge(node).await?;
     scenario.note(node, "as desired");
+    all_is_served(scenario, node).await?;
     if shortage.is_some() {
         be_short_no_more(scenario, node).await?;
     }

@@ -18,6 +18,7 @@ use crate::check::{broken_promises, idle_cgroups, left_over, not_running, stale_
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::evictions::{self, Evicted, Span};
 use crate::in_time;
+use crate::launcher;
 use crate::node::SimulatedNode;
 use crate::orders;
 use crate::resizes::wrong_sizes;
@@ -26,6 +27,7 @@ use crate::sizes::{MUCH_MEMORY, Size};
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
 use crate::uids::uids_by_version;
+use crate::visitor::Errand;
 
 /// The file of the ConfigMap that pods have as a volume.
 const SETTINGS_FILE: &str = "settings.json";
@@ -133,6 +135,7 @@ impl Scenario {
         }));
         broken.extend(node.host.state().watch.violations.iter().cloned());
         broken.extend(node.runtime.needless_pulls());
+        broken.extend(node.broken_sessions());
         broken
     }
 
@@ -258,6 +261,10 @@ impl Scenario {
                 node.runtime.set_faults(Faults::NONE);
             }
         }
+        if let Some(errand) = Errand::random(PODS, &mut self.random) {
+            self.note(node, &format!("{errand:?}"));
+            node.visitor.go(errand);
+        }
         Ok(())
     }
 
@@ -268,8 +275,8 @@ impl Scenario {
 
     /// Any process but the supervisor.
     pub(crate) fn process(&mut self) -> Process {
-        let index = self.random.random_range(1..Process::ON_EVERY_NODE.len());
-        Process::ON_EVERY_NODE[index]
+        let all: Vec<Process> = launcher::processes().collect();
+        all[self.random.random_range(0..all.len())]
     }
 
     /// Kills a process, and every third time also its next runs, so that it is

@@ -6,7 +6,7 @@
 //! its main loop. A process that is silent, not ready in time, does not stop when
 //! asked to or ends by itself is a failure of the run.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::UnixNanos;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use topology::Process;
 
 use crate::disk_work;
-use crate::launcher::Launcher;
+use crate::launcher::{self, Launcher};
 
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -90,7 +90,7 @@ impl Supervision {
     pub(crate) fn new(launcher: Launcher) -> Supervision {
         let (teller, words) = mpsc::unbounded_channel();
         Supervision {
-            fleet: Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process)),
+            fleet: fleet(),
             began: Instant::now(),
             random: SmallRng::seed_from_u64(!launcher.seed),
             runs: BTreeMap::new(),
@@ -119,21 +119,22 @@ impl Supervision {
             .map(|(_, at)| *at)
     }
 
-    /// Since when all processes ran, of a moment at which they did.
-    pub(crate) fn all_run_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
-        let last = |of: &[(Process, UnixNanos)], process| {
+    /// Since when a process ran, of a moment at which it did.
+    pub(crate) fn runs_since(&self, process: Process, moment: UnixNanos) -> Option<UnixNanos> {
+        let until_then = |of: &[(Process, UnixNanos)]| {
             let until_then = of.iter().filter(|(it, at)| *it == process && *at <= moment);
-            until_then.map(|(_, at)| *at).max()
+            until_then.map(|(_, at)| *at).collect::<Vec<_>>()
         };
-        let processes = self.launches.iter().map(|(process, _)| *process);
-        let processes: BTreeSet<Process> = processes.collect();
+        let (launches, deaths) = (until_then(&self.launches), until_then(&self.deaths));
+        let runs = launches.len() > deaths.len();
+        launches.last().copied().filter(|_| runs)
+    }
+
+    /// Since when all processes ran on which pods depend, of a moment at which they did.
+    pub(crate) fn all_run_since(&self, moment: UnixNanos) -> Option<UnixNanos> {
         let mut since = None;
-        for process in processes {
-            let launch = last(&self.launches, process)?;
-            if last(&self.deaths, process).is_some_and(|death| death > launch) {
-                return None;
-            }
-            since = since.max(Some(launch));
+        for process in launcher::processes().filter(|it| *it != Process::NodeApi) {
+            since = since.max(Some(self.runs_since(process, moment)?));
         }
         since
     }
@@ -193,7 +194,7 @@ impl Supervision {
 
     /// The same for all, and the supervisor.
     pub(crate) async fn kill_all(&mut self) {
-        self.kill(Process::ON_EVERY_NODE).await;
+        self.kill(launcher::processes()).await;
         self.close_kept();
     }
 
@@ -263,7 +264,7 @@ impl Supervision {
         self.apply(FleetEvent::Tick).await;
         if self.fleet.is_finished() {
             self.close_kept();
-            self.fleet = Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process));
+            self.fleet = fleet();
             self.began = Instant::now();
             self.apply(FleetEvent::Tick).await;
         }
@@ -397,6 +398,13 @@ impl Supervision {
         let ran = self.end(process).await;
         ran.then_some(Ending::Signal(number))
     }
+}
+
+/// The policy of a node on which nothing runs yet.
+fn fleet() -> Fleet {
+    Fleet::new(|process| {
+        process == Process::Supervisor || launcher::processes().any(|it| it == process)
+    })
 }
 
 /// The next multiple of a slice.
