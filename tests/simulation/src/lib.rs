@@ -5,7 +5,8 @@
 //! [`SimulatedNode`] is the node, [`Scenario`] what happens to it from a seed,
 //! [`targets`] what its containers answer to probes; [`check`] says what must hold
 //! in the end and all along, [`statuses`] what the node must say about it in the
-//! end, and [`observer`] all along.
+//! end, and [`observer`] all along; [`sessions`] what must hold of what node-api is asked
+//! for meanwhile, and [`served`] what it serves in the end.
 
 mod any_certificate;
 mod check;
