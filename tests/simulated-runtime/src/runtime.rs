@@ -1,6 +1,7 @@
 //! The runtime itself: time and chance around [`State`], and what tests may ask
 //! of it.
 
+mod addresses;
 mod calls;
 mod sessions;
 mod stats;
@@ -29,7 +30,7 @@ use crate::registry::Registry;
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
-use sessions::Addresses;
+use addresses::Addresses;
 use stats::ContainerUse;
 
 /// Events that wait for a slow subscriber before it loses some.

@@ -1,34 +1,11 @@
-//! Sessions: an address for each that is asked for, which can be used once. Who serves the
-//! port is not here.
+//! Sessions: an address for each that is asked for. Who serves the port is not here.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use cri::{RuntimeChanges as _, RuntimeError, RuntimeErrorKind, RuntimeSessions, v1};
 
 use super::{SimulatedRuntime, lock, millis};
-
-/// The port of all sessions.
-pub(super) const PORT: u16 = 10010;
-
-/// The addresses that nobody has used.
-#[derive(Debug, Default)]
-pub(super) struct Addresses {
-    given: u64,
-    /// The container or sandbox of each, by its path.
-    unused: BTreeMap<String, String>,
-}
-
-impl Addresses {
-    fn give(&mut self, kind: &str, id: String) -> String {
-        self.given += 1;
-        let path = format!("/{kind}/token-{}", self.given);
-        let url = format!("http://127.0.0.1:{PORT}{path}");
-        self.unused.insert(path, id);
-        url
-    }
-}
 
 impl SimulatedRuntime {
     /// Whether nobody can connect to it.
@@ -41,7 +18,7 @@ impl SimulatedRuntime {
     /// one that was not given, or was used.
     #[must_use]
     pub fn use_address(&self, path: &str) -> Option<String> {
-        lock(&self.0.addresses).unused.remove(path)
+        lock(&self.0.addresses).take(path)
     }
 
     /// Waits until a container or sandbox does not run any more. Cancel-safe.
