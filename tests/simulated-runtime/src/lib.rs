@@ -19,5 +19,6 @@ pub use faults::Faults;
 pub use history::{Entry, Happening};
 pub use mishap::{Met, Mishap};
 pub use runtime::SimulatedRuntime;
+pub use runtime::sessions::StreamingServer;
 pub use state::IMAGE_BYTES;
 pub use state::shown::{ContainerView, SandboxView};

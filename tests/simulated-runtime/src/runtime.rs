@@ -3,7 +3,7 @@
 
 mod addresses;
 mod calls;
-mod sessions;
+pub(crate) mod sessions;
 mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -559,6 +559,17 @@ impl SimulatedRuntime {
         // Even no time at all would let others go first.
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Waits until a container or sandbox does not run any more. Cancel-safe.
+    pub async fn until_ended(&self, id: &str) {
+        loop {
+            let next = self.0.ends.notified();
+            if !lock(&self.0.state).runs(id) {
+                return;
+            }
+            next.await;
         }
     }
 

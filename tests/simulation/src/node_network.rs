@@ -9,7 +9,7 @@ use ipc::Stream;
 use memory_network::{MemoryHub, PortListener};
 use node_api::{Accepted, Listen, ServerNetwork};
 use node_config::{Authorization, NodeServer};
-use simulated_runtime::SimulatedRuntime;
+use simulated_runtime::{SimulatedRuntime, StreamingServer as _};
 use topology::Process;
 
 /// Where clients ask, as with a kubelet: with TLS, and for its health without.

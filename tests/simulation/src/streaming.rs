@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use memory_network::PortListener;
-use simulated_runtime::SimulatedRuntime;
+use simulated_runtime::{SimulatedRuntime, StreamingServer as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The port of the addresses that the runtime gives.

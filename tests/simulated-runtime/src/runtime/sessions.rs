@@ -7,61 +7,55 @@ use cri::{RuntimeChanges as _, RuntimeError, RuntimeErrorKind, RuntimeSessions, 
 
 use super::{SimulatedRuntime, lock, millis};
 
-impl SimulatedRuntime {
+/// What the server of sessions has to know of the runtime.
+pub trait StreamingServer {
     /// Whether nobody can connect to it.
-    #[must_use]
-    pub fn is_away(&self) -> bool {
-        lock(&self.0.faults).unavailable
-    }
+    fn is_away(&self) -> bool;
 
     /// Uses an address: the id of the container or sandbox that its session is with. None of
     /// one that was not given, or was used.
-    #[must_use]
-    pub fn use_address(&self, path: &str) -> Option<String> {
+    fn use_address(&self, path: &str) -> Option<String>;
+}
+
+impl StreamingServer for SimulatedRuntime {
+    fn is_away(&self) -> bool {
+        lock(&self.0.faults).unavailable
+    }
+
+    fn use_address(&self, path: &str) -> Option<String> {
         lock(&self.0.addresses).take(path)
     }
+}
 
-    /// Waits until a container or sandbox does not run any more. Cancel-safe.
-    pub async fn until_ended(&self, id: &str) {
-        loop {
-            let next = self.0.ends.notified();
-            if !lock(&self.0.state).runs(id) {
-                return;
-            }
-            next.await;
+async fn address(
+    runtime: &SimulatedRuntime,
+    method: &'static str,
+    kind: &'static str,
+    id: String,
+) -> Result<String, RuntimeError> {
+    let work = move |runtime: SimulatedRuntime| async move {
+        if !lock(&runtime.0.state).runs(&id) {
+            let message = "it is in another state than running";
+            return Err(RuntimeError::new(method, RuntimeErrorKind::Other, message));
         }
-    }
-
-    async fn address(
-        &self,
-        method: &'static str,
-        kind: &'static str,
-        id: String,
-    ) -> Result<String, RuntimeError> {
-        self.perform(method, millis(2), move |runtime| async move {
-            if !lock(&runtime.0.state).runs(&id) {
-                let message = "it is in another state than running";
-                return Err(RuntimeError::new(method, RuntimeErrorKind::Other, message));
-            }
-            Ok(lock(&runtime.0.addresses).give(kind, id))
-        })
-        .await
-    }
+        Ok(lock(&runtime.0.addresses).give(kind, id))
+    };
+    runtime.perform(method, millis(2), work).await
 }
 
 #[async_trait]
 impl RuntimeSessions for SimulatedRuntime {
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
-        self.address("Exec", "exec", request.container_id).await
+        address(self, "Exec", "exec", request.container_id).await
     }
 
     async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
-        self.address("Attach", "attach", request.container_id).await
+        address(self, "Attach", "attach", request.container_id).await
     }
 
     async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, RuntimeError> {
         let id = request.pod_sandbox_id;
-        self.address("PortForward", "portforward", id).await
+        address(self, "PortForward", "portforward", id).await
     }
 
     async fn run_command(

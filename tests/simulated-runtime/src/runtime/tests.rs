@@ -161,6 +161,8 @@ async fn a_lost_reply_still_has_its_effect() {
 #[tokio::test(start_paused = true)]
 async fn a_session_is_with_a_container_that_runs_and_its_address_can_be_used_once() {
     use cri::RuntimeSessions as _;
+
+    use super::sessions::StreamingServer as _;
     let runtime = runtime();
     let id = started(&runtime, &["serve"]).await;
     let asks = |id: &str| v1::ExecRequest {
