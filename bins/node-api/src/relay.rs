@@ -196,9 +196,120 @@ async fn both_ways(client: Upgraded, runtime: Upgraded) {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
     use http::header::AUTHORIZATION;
+    use hyper::server;
+    use hyper::service::service_fn;
+    use ipc::Stream;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::{Instant, timeout};
+    use tonic::async_trait;
 
     use super::*;
+    use crate::activity::Noted;
+    use crate::network::Listen;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A runtime to which one connection can be made.
+    #[derive(Debug)]
+    struct Runtime(Mutex<Option<DuplexStream>>);
+
+    #[async_trait]
+    impl ServerNetwork for Runtime {
+        fn listen(&self, _address: SocketAddr) -> io::Result<Box<dyn Listen>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        async fn connect_to_runtime(&self, _port: u16) -> io::Result<Box<dyn Stream>> {
+            let near = self.0.lock().unwrap().take();
+            Ok(Box::new(near.ok_or(io::ErrorKind::ConnectionRefused)?))
+        }
+    }
+
+    /// Both ends of a session that ends when it is idle for an hour.
+    async fn session() -> (DuplexStream, DuplexStream) {
+        let (near, mut runtime) = duplex(4096);
+        let network = Arc::new(Runtime(Mutex::new(Some(near))));
+        let (near, mut client) = duplex(4096);
+        let activity = Activity::new();
+        let stream = TokioIo::new(Noted::new(near, activity.clone()));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (network, activity) = (Arc::clone(&network), activity.clone());
+            async move {
+                let address = Address {
+                    port: 1,
+                    path: "/exec/token".to_owned(),
+                };
+                let client = Client {
+                    upgrade: hyper::upgrade::on(&mut request),
+                    activity,
+                    idle_timeout: HOUR,
+                };
+                let (method, headers) = (request.method().clone(), request.headers());
+                let answered = relay(&*network, &address, method, headers, client).await;
+                Ok::<_, Infallible>(answered)
+            }
+        });
+        let serving = server::conn::http1::Builder::new().serve_connection(stream, service);
+        tokio::spawn(serving.with_upgrades());
+        let request = b"POST / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        head(&mut runtime).await;
+        let answer =
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
+        runtime.write_all(answer).await.unwrap();
+        let answered = head(&mut client).await;
+        assert!(answered.starts_with("HTTP/1.1 101"), "{answered}");
+        (client, runtime)
+    }
+
+    /// Reads the head of a message.
+    async fn head(stream: &mut DuplexStream) -> String {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            head.push(char::from(stream.read_u8().await.unwrap()));
+        }
+        head
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_for_both_once_nothing_went_over_it_for_long() {
+        let (mut client, mut runtime) = session().await;
+        tokio::time::sleep(HOUR / 2).await;
+        runtime.write_all(b"x").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'x');
+        let said = Instant::now();
+        assert!(runtime.read_u8().await.is_err());
+        assert!(client.read_u8().await.is_err());
+        assert_eq!(said.elapsed(), HOUR);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_for_both_when_one_of_them_ends() {
+        let begin = Instant::now();
+        let (mut client, mut runtime) = session().await;
+        client.shutdown().await.unwrap();
+        assert!(runtime.read_u8().await.is_err());
+        assert!(client.read_u8().await.is_err());
+        let (mut client, runtime) = session().await;
+        drop(runtime);
+        assert!(client.read_u8().await.is_err());
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn little_is_kept_for_a_client_that_does_not_read() {
+        let (_client, mut runtime) = session().await;
+        let mut taken = 0;
+        while let Ok(written) = timeout(TIME, runtime.write(&[0; 1024])).await {
+            taken += written.unwrap();
+            assert!(taken < 64 << 10, "{taken} bytes are kept");
+        }
+    }
 
     #[test]
     fn the_runtime_gets_nothing_of_the_client_but_what_the_upgrade_needs() {
