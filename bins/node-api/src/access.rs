@@ -185,3 +185,39 @@ fn subject(user: &v1::ApiUser, verb: &str, subresource: &str) -> Subject {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use ipc::Network;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_api_server_said_stands_for_its_time_also_while_it_is_away() {
+        const STANDS: Duration = Duration::from_secs(300);
+        let access = Access {
+            node: Arc::new(Node::new(&Network::unix("/is/not/there"))),
+            allows_anonymous: false,
+            token_review: None,
+            authorization: Authorization::Webhook {
+                authorized: STANDS,
+                unauthorized: STANDS,
+            },
+            begin: Instant::now(),
+            tokens: Mutex::new(Verdicts::new()),
+            permissions: Mutex::new(Verdicts::new()),
+        };
+        let user = user::anonymous();
+        let authorize = || access.authorize(&user, "get", &["metrics"]);
+        let answered = authorize().await.map_err(|error| error.status());
+        assert_eq!(answered, Err(StatusCode::INTERNAL_SERVER_ERROR));
+        let now = access.begin.elapsed();
+        let subject = subject(&user, "get", "metrics");
+        lock(&access.permissions).set(subject, true, now, now + STANDS);
+        tokio::time::advance(STANDS - Duration::from_secs(1)).await;
+        assert_eq!(authorize().await, Ok(()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let answered = authorize().await.map_err(|error| error.status());
+        assert_eq!(answered, Err(StatusCode::INTERNAL_SERVER_ERROR));
+    }
+}
