@@ -10,6 +10,7 @@ use cluster::node_client::{NodeClient, ask};
 use cluster::workload::{pod, template};
 use cluster::{Cluster, ControlPlane, condition};
 use futures_util::{StreamExt as _, stream};
+use hyper::Method;
 use remote_command::{Event, Input, Output, Streams};
 use serde_json::json;
 use test_support::images::BUSYBOX;
@@ -319,7 +320,9 @@ fn storm(stranger: &NodeClient) -> usize {
                 false
             }
             _ => match stranger.connect().await {
-                Ok(connection) => matches!(ask(connection, "/pods").await, Ok((401, _))),
+                Ok(connection) => {
+                    matches!(ask(connection, Method::GET, "/pods").await, Ok((401, _)))
+                }
                 // It had to make place for another.
                 Err(_) => false,
             },

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use remote_command::{Event, Outcome, Output, Size, Streams};
 use test_support::node::TestNode;
@@ -110,7 +110,12 @@ impl NodeClient {
 
     /// Status and text of an answer.
     pub(crate) fn get(&self, path: &str) -> Result<(u16, String)> {
-        self.block_on(async { ask(self.connect().await?, path).await })
+        self.block_on(async { ask(self.connect().await?, Method::GET, path).await })
+    }
+
+    /// The same of a request that does something.
+    pub(crate) fn post(&self, path: &str) -> Result<(u16, String)> {
+        self.block_on(async { ask(self.connect().await?, Method::POST, path).await })
     }
 
     /// Reads an answer until this text is in it.
@@ -217,10 +222,12 @@ async fn read(mut output: Output, until: Option<&str>) -> Result<Ended> {
 ///
 /// # Errors
 /// When the connection breaks.
-pub async fn ask(connection: Connection, path: &str) -> Result<(u16, String)> {
+pub async fn ask(connection: Connection, method: Method, path: &str) -> Result<(u16, String)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await?;
     tokio::spawn(connection);
-    let request = Request::get(path)
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
         .header("host", "node")
         .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;

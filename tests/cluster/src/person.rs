@@ -266,6 +266,23 @@ impl<'a> Person<'a> {
         ensure!(ended.code == Some(0), "{path}: {ended:?}");
         Ok(ended.stdout)
     }
+
+    /// What a command writes that is run without a session.
+    ///
+    /// # Errors
+    /// When it fails, or the node does not answer well.
+    pub fn run(&self, container: Container<'_>, command: &str) -> Result<String> {
+        let path = format!("{}?cmd={}", container.path("run"), encoded(command));
+        if let Some(client) = &self.client {
+            let (status, text) = client.post(&path)?;
+            ensure!(status == 200, "{path}: {status} {text}");
+            return Ok(text);
+        }
+        let path = format!("/api/v1/nodes/{}/proxy{path}", self.cluster.node_name());
+        let ended = self.kubectl(&["create", "--raw", &path, "-f", "/dev/null"], "")?;
+        ensure!(ended.code == Some(0), "{path}: {ended:?}");
+        Ok(ended.stdout)
+    }
 }
 
 fn encoded(text: &str) -> String {

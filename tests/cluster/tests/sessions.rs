@@ -152,6 +152,10 @@ fn commands(person: &Person<'_>) -> Result<()> {
         let ended = person.exec(of, &[command], None)?;
         assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
     }
+    assert_eq!(
+        person.run(talker, "echo without a session")?,
+        "without a session\n"
+    );
     let size = Size {
         width: 90,
         height: 33,
