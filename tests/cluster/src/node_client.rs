@@ -19,16 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::client::WantsClientCert;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error as TlsError, SignatureScheme,
-};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::kubectl::Ended;
 
@@ -55,7 +48,7 @@ impl NodeClient {
         let read = |ending: &str| fs::read(directory.join(format!("kubelet-client.{ending}")));
         let chain = CertificateDer::pem_slice_iter(&read("crt")?).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&read("key")?)?;
-        let config = config()?.with_client_auth_cert(chain, key)?;
+        let config = any_certificate::client()?.with_client_auth_cert(chain, key)?;
         NodeClient::with(node, Ipv4Addr::UNSPECIFIED, config)
     }
 
@@ -64,7 +57,7 @@ impl NodeClient {
     /// # Errors
     /// When there can be no client.
     pub fn without_credentials(node: &Arc<TestNode>) -> Result<NodeClient> {
-        let config = config()?.with_no_client_auth();
+        let config = any_certificate::client()?.with_no_client_auth();
         NodeClient::with(node, Ipv4Addr::new(127, 0, 0, 2), config)
     }
 
@@ -234,63 +227,4 @@ pub async fn ask(connection: Connection, method: Method, path: &str) -> Result<(
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
-}
-
-fn config() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
-    let provider = Arc::new(ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider))))
-}
-
-/// Takes whatever certificate a node shows, as an API server without an authority for nodes.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        tokio_rustls::rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        tokio_rustls::rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

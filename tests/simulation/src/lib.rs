@@ -8,7 +8,6 @@
 //! end, and [`observer`] all along; [`sessions`] what must hold of what node-api is asked
 //! for meanwhile, and [`served`] what it serves in the end.
 
-mod any_certificate;
 mod check;
 mod desired;
 mod disk;
