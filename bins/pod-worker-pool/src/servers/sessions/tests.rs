@@ -37,7 +37,8 @@ async fn exec(service: &Service, pod: Option<v1::PodReference>) -> Result<(), Co
     let opened = service.open_session(Request::new(request)).await;
     let opened = opened.map(|answer| {
         let v1::OpenSessionResponse { tls, port, token } = answer.into_inner();
-        assert_eq!((tls, port, token.as_str()), (false, 10010, "token"));
+        assert_eq!((tls, port), (false, 10010));
+        assert!(token.starts_with("token-"), "{token}");
     });
     opened.map_err(|status| status.code())
 }
