@@ -1,7 +1,8 @@
 //! Connections that have shown no credentials yet: so many at once, and each for so long.
 //!
 //! When one more comes, one has to go: the oldest of the address from which most came. So
-//! whoever holds connections without showing credentials keeps out nobody at another address.
+//! a client that holds connections without showing credentials does not keep out clients at
+//! other addresses.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -43,7 +43,7 @@ pub(super) enum AddressError {
 }
 
 /// What of an address is passed on. Whoever gets it connects to 127.0.0.1, so a runtime that
-/// listens elsewhere would have its token told to whoever listens there.
+/// listens elsewhere would have its token sent to the process that listens there.
 pub(super) fn parse(kind: Kind, url: &str) -> Result<v1::OpenSessionResponse, AddressError> {
     let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (false, rest),
