@@ -2,6 +2,7 @@
 //! and on one of a kubelet, and what many connections without credentials cost those who have
 //! some.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +15,7 @@ use hyper::Method;
 use remote_command::{Event, Input, Output, Streams};
 use serde_json::json;
 use test_support::images::BUSYBOX;
+use test_support::node::TestNode;
 use test_support::wait::pause_for;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -72,19 +74,29 @@ struct Served<'a> {
     memory_kib: &'a dyn Fn() -> Result<u32>,
 }
 
+impl Served<'_> {
+    /// Has a pod started there.
+    fn start<'a>(
+        node: &Arc<TestNode>,
+        plane: &ControlPlane,
+        memory_kib: &'a dyn Fn() -> Result<u32>,
+    ) -> Result<Served<'a>> {
+        start_pod(plane)?;
+        Ok(Served {
+            client: NodeClient::new(node, plane.directory())?,
+            stranger: NodeClient::without_credentials(node)?,
+            memory_kib,
+        })
+    }
+}
+
 /// The rows; none where there is no control plane.
 pub(crate) fn measure(repetitions: usize) -> Result<Vec<Row>> {
     let Some(kubelet) = KubeletCluster::start()? else {
         return Ok(Vec::new());
     };
     let memory = || processes::proportional_set_kib(kubelet.pid());
-    let node = kubelet.containerd.node();
-    start_pod(&kubelet.plane)?;
-    let served = Served {
-        client: NodeClient::new(node, kubelet.plane.directory())?,
-        stranger: NodeClient::without_credentials(node)?,
-        memory_kib: &memory,
-    };
+    let served = Served::start(kubelet.containerd.node(), &kubelet.plane, &memory)?;
     let theirs = measure_one(&served, repetitions)?;
     drop(served);
     drop(kubelet);
@@ -94,13 +106,7 @@ pub(crate) fn measure(repetitions: usize) -> Result<Vec<Row>> {
         let all = processes::look(&cluster.ground.bulkhead)?;
         Ok(all.iter().map(|it| it.memory_kib).sum())
     };
-    let node = cluster.ground.containerd.node();
-    start_pod(&cluster.plane)?;
-    let served = Served {
-        client: NodeClient::new(node, cluster.plane.directory())?,
-        stranger: NodeClient::without_credentials(node)?,
-        memory_kib: &memory,
-    };
+    let served = Served::start(cluster.ground.containerd.node(), &cluster.plane, &memory)?;
     let own = measure_one(&served, repetitions)?;
     Ok(rows(&own, &theirs))
 }
